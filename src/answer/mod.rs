@@ -1,0 +1,1 @@
+//! Answer files: accounts and passwords, templates, the bootstrap folder.

@@ -1,0 +1,1 @@
+//! The stages of a build, what is kept of an earlier one, and the evidence.

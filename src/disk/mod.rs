@@ -1,0 +1,1 @@
+//! Disk images and what partitions them: raw, qcow2, GPT and MBR.

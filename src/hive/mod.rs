@@ -1,0 +1,1 @@
+//! Registry hives (regf) over ReadAt: reading, and editing as a patch.

@@ -1,0 +1,15 @@
+//! Bytes and nothing else: reading at an offset, a patch over what is read, new files, progress.
+
+mod file;
+mod new_path;
+mod overlay;
+mod patch;
+mod progress;
+mod read_at;
+
+pub use file::SourceFile;
+pub use new_path::{NewDir, NewFile, NewPathError, Privacy};
+pub use overlay::Overlay;
+pub use patch::{Edit, Patch, PatchError};
+pub use progress::{Interrupted, Progress, Silent, Task};
+pub use read_at::{Cursor, ReadAt, Window};

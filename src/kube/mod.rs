@@ -1,0 +1,1 @@
+//! What the cluster reads: Secrets and other manifests.

@@ -1,0 +1,1 @@
+//! Installation media: hashing against a pin, and what a file is.

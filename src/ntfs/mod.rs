@@ -1,0 +1,1 @@
+//! NTFS read offline: volume state, extents, free clusters.

@@ -1,0 +1,1 @@
+//! Recipes: the model, where each value stands, and what is wrong with it.

@@ -1,0 +1,1 @@
+//! Registries: credentials, authentication, upload and verification.

@@ -1,0 +1,1 @@
+//! What Windows means by all this: is a root fit, and the patch that seals it.

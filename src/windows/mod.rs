@@ -1,0 +1,1 @@
+//! Windows' names and their rules, limits and states: facts as code.
