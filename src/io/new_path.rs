@@ -45,6 +45,41 @@ impl NewPathError {
     }
 }
 
+/// What the name of everything unfinished begins with.
+const UNFINISHED: &str = ".sealroot-";
+
+/// Whether a name is one that an unfinished file or folder has: what a killed process leaves behind.
+pub fn is_leftover(name: &str) -> bool {
+    name.starts_with(UNFINISHED)
+}
+
+/// Writes a file in place of an earlier one of that name: whole, or the earlier one stays.
+///
+/// For files that are this program's own memory; what a user named is never replaced.
+pub fn replace_file(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), NewPathError> {
+    let mut temporary = unfinished(path, Privacy::Public)?;
+    write(temporary.as_file_mut())
+        .and_then(|()| temporary.as_file().sync_all())
+        .map_err(NewPathError::io(path))?;
+    temporary.persist(path).map_err(|e| NewPathError::io(path)(e.error))?;
+    File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(NewPathError::io(path))
+}
+
+fn unfinished(path: &Path, privacy: Privacy) -> Result<tempfile::NamedTempFile, NewPathError> {
+    let mode = match privacy {
+        Privacy::Secret => 0o600,
+        Privacy::Public => 0o666,
+    };
+    tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder_of(path))
+        .map_err(NewPathError::io(path))
+}
+
 /// The folder a path will appear in; `.` for a bare name.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
@@ -88,15 +123,7 @@ impl NewFile {
     /// Begins the file that will appear at `path`, which must not exist.
     pub fn create(path: &Path, privacy: Privacy) -> Result<Self, NewPathError> {
         refuse_existing(path)?;
-        let mode = match privacy {
-            Privacy::Secret => 0o600,
-            Privacy::Public => 0o666,
-        };
-        let temporary = tempfile::Builder::new()
-            .prefix(".sealroot-")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(folder_of(path))
-            .map_err(NewPathError::io(path))?;
+        let temporary = unfinished(path, privacy)?;
         Ok(Self { temporary, path: path.into() })
     }
 
@@ -142,7 +169,7 @@ impl NewDir {
             Privacy::Public => 0o777,
         };
         let temporary = tempfile::Builder::new()
-            .prefix(".sealroot-")
+            .prefix(UNFINISHED)
             .permissions(Permissions::from_mode(mode))
             .tempdir_in(folder_of(path))
             .map_err(NewPathError::io(path))?;
@@ -197,6 +224,18 @@ mod tests {
         assert_eq!(names(folder.path()), ["new"]);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(NewFile::create(&path, Privacy::Secret), Err(NewPathError::Exists { .. })));
+    }
+
+    #[test]
+    fn a_replaced_file_is_the_old_one_or_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        replace_file(&path, |file| file.write_all(b"one")).unwrap();
+        replace_file(&path, |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        replace_file(&path, |file| file.write_all(b"two")).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        assert_eq!(names(folder.path()), ["memory"]);
     }
 
     #[test]
