@@ -1,0 +1,52 @@
+#!/bin/bash
+# fuzz/seeds.sh TARGET DIR: put small valid inputs for a fuzz target into DIR.
+#
+# They are made from the fixtures and with the same public tools, so that no corpus is kept in the repository.
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=${1:?usage: seeds.sh TARGET DIR} out=${2:?usage: seeds.sh TARGET DIR}
+mkdir -p "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+case $target in
+    hive)
+        python3 "$top/fixtures/empty_hive.py" "$out/empty"
+        cp "$out/empty" "$out/setup"
+        # shellcheck disable=SC1003 # a backslash, not an escape
+        printf '%s\n' 'cd \' 'add Select' 'add Setup' 'cd Select' 'setval 1' Current dword:1 'cd \Setup' \
+            'setval 3' SetupType dword:2 CmdLine 'string:oobe\windeploy.exe' UnattendFile 'string:D:\autounattend.xml' commit |
+            hivexsh -w "$out/setup"
+        ;;
+    qcow2)
+        truncate -s 1M "$work/raw"
+        seq 20000 | dd of="$work/raw" bs=64K seek=3 conv=notrunc status=none
+        for options in compat=0.10 compat=1.1 cluster_size=4096 compression_type=zstd; do
+            qemu-img convert -O qcow2 -o "$options" "$work/raw" "$out/plain-$options"
+            qemu-img convert -c -O qcow2 -o "$options" "$work/raw" "$out/compressed-$options"
+        done
+        ;;
+    partitions)
+        qemu-img convert -O raw "$top/fixtures/demo/root.qcow2" "$work/raw"
+        head -c 17408 "$work/raw" > "$out/gpt"
+        sgdisk -m 1:2:3 "$work/raw" >/dev/null
+        head -c 512 "$work/raw" > "$out/mbr"
+        truncate -s 64M "$work/4k"
+        python3 "$top/fixtures/gpt4096.py" "$work/4k" 16384 256:512:ebd0a0a2-b9e5-4433-87c0-68b6b72699c7:Windows
+        head -c 24576 "$work/4k" > "$out/gpt-4096"
+        ;;
+    ntfs)
+        truncate -s 1280K "$work/ntfs" # about the least that mkntfs takes
+        mkntfs -q -Q -F -p 2048 -H 255 -S 63 -c 512 "$work/ntfs" >/dev/null 2>&1
+        seq 2000 > "$work/file"
+        ntfscp -q -f "$work/ntfs" "$work/file" pagefile.sys
+        cp "$work/ntfs" "$out/small"
+        ;;
+    recipe)
+        cp "$top"/recipes/*.toml "$out/"
+        ;;
+    *)
+        echo "seeds.sh: no seeds are known for $target" >&2
+        exit 1
+        ;;
+esac
