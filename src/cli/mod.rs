@@ -9,6 +9,7 @@ mod package;
 mod prepare_sealed_root;
 mod push;
 mod recipe;
+mod registry_args;
 mod render_bootstrap;
 mod render_import_secret;
 mod shell;

@@ -1,12 +1,41 @@
 //! `push`: an OCI layout into a registry.
 
-use super::{Console, Exit, Failure};
+use std::path::PathBuf;
+
+use super::registry_args::RegistryArgs;
+use super::{Console, Failure};
+use crate::registry::{ImageName, LayoutImage, Registry, RegistryError};
 
 /// Push an OCI layout to a registry and print its digest.
+///
+/// Blobs that the registry has are not sent again. The reference HOST/REPOSITORY@sha256:HEX is printed when
+/// the registry has served the image by that digest. TLS is always verified; proxy variables are not read.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The folder of the layout, as `sealroot package --output` makes it.
+    layout: PathBuf,
+    /// Where to: HOST[:PORT]/REPOSITORY:TAG. No registry and no tag is assumed.
+    #[arg(value_name = "REFERENCE")]
+    image: String,
+    #[command(flatten)]
+    registry: RegistryArgs,
+    /// Print what was pushed as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 /// Runs the command.
-pub fn run(_: Args, _: &Console) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Failed, "not built yet"))
+pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
+    let image: ImageName = args.image.parse().map_err(RegistryError::from)?;
+    image.push_tag().map_err(RegistryError::from)?;
+    let layout = LayoutImage::open(&args.layout).map_err(RegistryError::from)?;
+    let connection = args.registry.connection(&image)?;
+    let pushed = Registry::open(image, connection)?.push_layout(&layout, console)?;
+    console.note(format!("{} blobs uploaded, {} there already", pushed.blobs_uploaded, pushed.blobs_present));
+    if args.json {
+        console.json(&pushed);
+    } else {
+        console.result(format!("{}\n", pushed.reference));
+    }
+    Ok(())
 }

@@ -1,0 +1,145 @@
+//! How every command that talks to a registry is told who asks and whom to trust.
+
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+
+use zeroize::Zeroizing;
+
+use super::{Classify, Exit, Failure};
+use crate::registry::{
+    AuthFiles, CaError, ConnectFailure, Connection, Credential, CredentialError, ImageName, LayoutError,
+    RegistryError,
+};
+
+/// More than any password; what is longer is refused further on.
+const MAX_PASSWORD: u64 = 64 << 10;
+
+/// Registry access.
+///
+/// Without --username the login is taken from REGISTRY_AUTH_FILE, docker's config.json (credential helpers
+/// included), or podman's auth.json.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Registry")]
+pub struct RegistryArgs {
+    /// PEM file with authorities to trust beside the system's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Push as this user, with the password from standard input.
+    #[arg(long, value_name = "NAME", requires = "password_stdin")]
+    username: Option<String>,
+    /// Read the password from standard input, one newline at its end left out.
+    #[arg(long, requires = "username")]
+    password_stdin: bool,
+    /// Plain HTTP, to a registry on this machine only.
+    #[arg(long)]
+    plain_http: bool,
+}
+
+impl RegistryArgs {
+    /// How to connect to the registry of `image`; reads standard input, the login files or a helper.
+    pub fn connection(&self, image: &ImageName) -> Result<Connection, Failure> {
+        let credential = match &self.username {
+            Some(user) => Credential::password(user.clone(), password_from_stdin()?)?,
+            None => AuthFiles::from_environment().find(image)?,
+        };
+        Ok(Connection { ca: self.ca.clone(), plain_http: self.plain_http, credential })
+    }
+}
+
+fn password_from_stdin() -> Result<String, Failure> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "--password-stdin reads a pipe or file, and this is a terminal",
+        )
+        .cure("pipe the password in, so that it is not shown: sealroot ... --password-stdin < FILE"));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
+    stdin.lock().take(MAX_PASSWORD).read_to_end(&mut bytes).map_err(|e| {
+        Failure::new(Exit::Failed, format!("the password can't be read from standard input: {e}"))
+    })?;
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|_| Failure::new(Exit::Rejected, "the password on standard input is not UTF-8"))?;
+    let text = text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text));
+    Ok(text.to_owned())
+}
+
+impl Classify for CredentialError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::User { .. } | Self::Password { .. } | Self::Malformed { .. } => Exit::Rejected,
+            Self::Read { .. } | Self::Helper { .. } => Exit::Failed,
+        }
+    }
+}
+
+impl Classify for RegistryError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Reference(_) | Self::PlainHttp { .. } => Exit::Usage,
+            Self::Ca(CaError::Empty { .. } | CaError::Bad { .. }) => Exit::Rejected,
+            Self::Layout(LayoutError::Malformed { .. } | LayoutError::Damaged { .. }) => Exit::Rejected,
+            Self::Credential(error) => error.exit(),
+            Self::Interrupted(error) => error.exit(),
+            _ => Exit::Failed,
+        }
+    }
+
+    fn cure(&self) -> Option<String> {
+        let cure = match self {
+            Self::Connect { failure, host, .. } => return cure_connection(failure, host),
+            Self::PlainHttp { .. } => "leave --plain-http out; for a registry behind a tunnel name localhost",
+            Self::NoCredentials { .. } => {
+                "log in with podman or docker, or give --username NAME --password-stdin"
+            }
+            Self::CredentialsRefused { .. } => {
+                "look at user and password; a token may have expired: log in again"
+            }
+            Self::NotAllowed { .. } => "ask the registry's owner for the right to push there",
+            Self::Layout(LayoutError::Damaged { .. }) => "package the disk again",
+            Self::Broken { .. } | Self::Stalled { .. } => {
+                "push again: blobs that are there already are not sent again"
+            }
+            Self::Status { status, .. } => return cure_status(*status),
+            _ => return None,
+        };
+        Some(cure.into())
+    }
+}
+
+fn cure_connection(failure: &ConnectFailure, host: &str) -> Option<String> {
+    let cure = match failure {
+        ConnectFailure::Untrusted => {
+            "if it has an authority of its own, give that certificate with --ca FILE"
+        }
+        ConnectFailure::OutOfDate => {
+            "look at this machine's clock; else the registry needs a new certificate"
+        }
+        ConnectFailure::WrongName => "use a name the certificate is for, or have one made for this name",
+        ConnectFailure::AuthorityAsServer => {
+            "have a server certificate made that this authority signs, and give the authority's with --ca FILE"
+        }
+        ConnectFailure::NotTls => {
+            "look at the port; plain HTTP is only for a registry on this machine, with --plain-http"
+        }
+        ConnectFailure::NoSuchHost => return Some(format!("look at the spelling of {host}, and at the DNS")),
+        ConnectFailure::Refused => "look at the port, and whether the registry is running",
+        ConnectFailure::TimedOut => "look at the port and at firewalls on the way; proxies are not used",
+        ConnectFailure::Tls(_) | ConnectFailure::Other => return None,
+    };
+    Some(cure.into())
+}
+
+fn cure_status(status: u16) -> Option<String> {
+    let cure = match status {
+        403 => "this login may not do that: ask the registry's owner for the right to push there",
+        404 => "look at the repository's name; some registries want the project made first",
+        405 => "the registry takes no uploads there; it may be set to read-only",
+        413 => "a proxy before the registry limits the size of a request: raise its limit",
+        429 => "the registry limits how often one may ask: wait, then push again",
+        500..=599 => "the registry is in trouble; push again later, or look at its log",
+        _ => return None,
+    };
+    Some(cure.into())
+}

@@ -1,0 +1,157 @@
+//! Blobs: are they there, and how they get there. One POST, one streamed PATCH, one PUT, and a look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE};
+use reqwest::{Body, Url};
+use tokio::sync::mpsc;
+
+use super::feed::{Feed, Item, QUEUE, Source, pour};
+use super::http::{FINALISE, Http, SHORT, status_error};
+use super::network::Meter;
+use super::{LayoutBlob, RegistryError};
+
+/// How long an upload may stand still while it is the registry's turn: to take bytes, or to answer.
+const STALL: Duration = FINALISE;
+
+/// The size of a blob the registry holds, or nothing.
+pub(super) async fn size(http: &Http, digest: &str) -> Result<Option<u64>, RegistryError> {
+    let doing = format!("looking for blob {digest}");
+    let url = http.url(&format!("blobs/{digest}"))?;
+    let response = http.send(&doing, |client| client.head(url.clone()).timeout(SHORT)).await?;
+    match response.status().as_u16() {
+        200 => {
+            let length = response.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+            let length = length.and_then(|text| text.parse().ok());
+            length.map(Some).ok_or_else(|| http.protocol(&doing, "the blob is there, but not its size"))
+        }
+        404 => Ok(None),
+        _ => Err(status_error(&doing, response).await),
+    }
+}
+
+/// Uploads a blob whose content can be read again, from its start each time.
+///
+/// The bytes must be known not to be there yet. `meter` counts them after `before` others.
+pub(super) async fn upload_again(
+    http: &Http,
+    blob: &LayoutBlob,
+    source: &Source,
+    meter: &Arc<Meter>,
+    before: u64,
+) -> Result<(), RegistryError> {
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let (sender, items) = mpsc::channel(QUEUE);
+        let (blob_read, source) = (blob.clone(), source.clone());
+        // Ends by itself when the receiving side is gone.
+        tokio::task::spawn_blocking(move || pour(&blob_read, &source, &sender));
+        let error = match upload(http, items, Arc::clone(meter), before).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        match http.backoff().pause(tried, None) {
+            Some(pause) if http.worth_another_try(&error) => tokio::time::sleep(pause).await,
+            _ => return Err(error),
+        }
+        // The failure may have hit only the answer.
+        if size(http, &blob.digest).await? == Some(blob.size) {
+            return Ok(());
+        }
+    }
+}
+
+/// Uploads what `items` brings, whose digest comes with its end, and returns digest and size.
+pub(super) async fn upload(
+    http: &Http,
+    items: mpsc::Receiver<Item>,
+    meter: Arc<Meter>,
+    before: u64,
+) -> Result<(String, u64), RegistryError> {
+    let doing = "uploading a blob";
+    let url = begin(http).await?;
+    let (feed, body) = Feed::body(items, meter, before);
+    // Whatever the HTTP library makes of a body that ends in an error: the cause is the producer's.
+    let url = patch(http, &url, &feed, body).await.map_err(|e| feed.producer_failure().unwrap_or(e))?;
+    let Some((digest, size)) = feed.finished() else {
+        return Err(http.protocol(doing, "an answer before everything was sent"));
+    };
+    finish(http, url, &digest, size).await?;
+    Ok((digest, size))
+}
+
+/// Begins an upload; returns where its content goes.
+async fn begin(http: &Http) -> Result<Url, RegistryError> {
+    let doing = "beginning an upload";
+    let url = http.url("blobs/uploads/")?;
+    let post = |client: &reqwest::Client| client.post(url.clone()).header(CONTENT_LENGTH, 0).timeout(SHORT);
+    let response = http.send(doing, post).await?;
+    match response.status().as_u16() {
+        202 => http.location(doing, &response),
+        _ => Err(status_error(doing, response).await),
+    }
+}
+
+/// Sends the content; returns where to finish.
+async fn patch(http: &Http, url: &Url, feed: &Feed, body: Body) -> Result<Url, RegistryError> {
+    let doing = "uploading a blob";
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    let mut sending = std::pin::pin!(http.send_once(doing, url, headers, body));
+    let response = loop {
+        match tokio::time::timeout(Duration::from_secs(1), sending.as_mut()).await {
+            Ok(response) => break response?,
+            Err(_) if feed.stalled() > STALL => {
+                let host = http.image().host().into();
+                return Err(RegistryError::Stalled { doing: doing.into(), host, seconds: STALL.as_secs() });
+            }
+            Err(_) => {}
+        }
+    };
+    if !matches!(response.status().as_u16(), 201 | 202 | 204) {
+        return Err(status_error(doing, response).await);
+    }
+    if let Some((_, size)) = feed.finished()
+        && let Some(range) = response.headers().get(RANGE)
+    {
+        // `0-LAST`, with a unit before it at some registries; an empty upload has no last byte.
+        let last = range.to_str().ok().and_then(|text| text.rsplit('-').next()?.parse::<u64>().ok());
+        if last != Some(size.saturating_sub(1)) {
+            let held =
+                last.map_or_else(|| "an unreadable range".into(), |last| format!("bytes up to {last}"));
+            return Err(RegistryError::Mismatch {
+                what: "an upload".into(),
+                host: http.image().host().into(),
+                expected: format!("{size} bytes"),
+                got: held,
+            });
+        }
+    }
+    http.location(doing, &response)
+}
+
+/// Names the content, waits for it to be in its place, and looks whether all of it is.
+async fn finish(http: &Http, mut url: Url, digest: &str, expected: u64) -> Result<(), RegistryError> {
+    let doing = format!("finishing blob {digest}");
+    url.query_pairs_mut().append_pair("digest", digest);
+    let put = |client: &reqwest::Client| client.put(url.clone()).header(CONTENT_LENGTH, 0).timeout(FINALISE);
+    let failure = match http.send(&doing, put).await {
+        Ok(response) if matches!(response.status().as_u16(), 201 | 202 | 204) => None,
+        Ok(response) => Some(status_error(&doing, response).await),
+        Err(error) => Some(error),
+    };
+    // A registry that is slow to finish may cut the answer off and finish all the same.
+    match (size(http, digest).await, failure) {
+        (Ok(Some(size)), _) if size == expected => Ok(()),
+        (_, Some(failure)) => Err(failure),
+        (Err(error), None) => Err(error),
+        (Ok(held), None) => Err(RegistryError::Mismatch {
+            what: format!("blob {digest}"),
+            host: http.image().host().into(),
+            expected: format!("{expected} bytes"),
+            got: held.map_or_else(|| "nothing".into(), |size| format!("{size} bytes")),
+        }),
+    }
+}

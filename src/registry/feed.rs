@@ -1,0 +1,164 @@
+//! The body of an upload: chunks from a thread that reads or makes them, to the connection that sends them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream;
+use reqwest::Body;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+
+use super::network::Meter;
+use super::{LayoutBlob, LayoutError, RegistryError};
+
+/// Large enough that neither thread wakes often, small enough that a few in flight are no memory.
+pub(super) const CHUNK: usize = 1 << 20;
+/// Chunks waiting for the connection; then the producer waits.
+pub(super) const QUEUE: usize = 4;
+
+/// What the producer's side sends.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Bytes, in order.
+    Data(Bytes),
+    /// All were sent; this is their digest.
+    End {
+        /// `sha256:` and hex.
+        digest: String,
+    },
+    /// The producer failed.
+    Failed(RegistryError),
+}
+
+/// The end of a feed, and how it goes.
+#[derive(Debug)]
+struct State {
+    sent: u64,
+    /// Since when it is the network's turn; nothing while the producer is waited for.
+    waiting: Option<Instant>,
+    /// The digest, or why there is none. Nothing until the end.
+    end: Option<Result<String, RegistryError>>,
+}
+
+/// Watches a body from outside while the connection takes it.
+#[derive(Debug, Clone)]
+pub(super) struct Feed {
+    state: Arc<Mutex<State>>,
+}
+
+impl Feed {
+    /// A body out of what `items` brings. `meter` reaches `before` and each byte that follows.
+    pub(super) fn body(mut items: mpsc::Receiver<Item>, meter: Arc<Meter>, before: u64) -> (Self, Body) {
+        let state = Arc::new(Mutex::new(State { sent: 0, waiting: Some(Instant::now()), end: None }));
+        let feed = Self { state: Arc::clone(&state) };
+        let watched = feed.clone();
+        let chunks = stream::poll_fn(move |context: &mut Context<'_>| {
+            let next = items.poll_recv(context);
+            let mut state = watched.state();
+            state.waiting = next.is_ready().then(Instant::now);
+            let Poll::Ready(item) = next else { return Poll::Pending };
+            // An error makes the HTTP library break the connection off: what was sent stays unfinished.
+            let broken = |state: &mut State, error| {
+                state.end = Some(Err(error));
+                Poll::Ready(Some(Err(io::Error::other("the body ends before its end"))))
+            };
+            match item {
+                Some(Item::Data(bytes)) => {
+                    state.sent += bytes.len() as u64;
+                    meter.reached(before + state.sent);
+                    Poll::Ready(Some(Ok(bytes)))
+                }
+                Some(Item::End { digest }) => {
+                    state.end = Some(Ok(digest));
+                    Poll::Ready(None)
+                }
+                Some(Item::Failed(error)) => broken(&mut state, error),
+                None => broken(&mut state, RegistryError::Abandoned),
+            }
+        });
+        (feed, Body::wrap_stream(chunks))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the network has not moved though it was its turn.
+    pub(super) fn stalled(&self) -> Duration {
+        self.state().waiting.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// The producer's own failure, if that is what ended the body.
+    pub(super) fn producer_failure(&self) -> Option<RegistryError> {
+        let mut state = self.state();
+        match state.end.take() {
+            Some(Err(error)) => Some(error),
+            other => {
+                state.end = other;
+                None
+            }
+        }
+    }
+
+    /// The digest and size, once everything went through.
+    pub(super) fn finished(&self) -> Option<(String, u64)> {
+        let state = self.state();
+        match &state.end {
+            Some(Ok(digest)) => Some((digest.clone(), state.sent)),
+            _ => None,
+        }
+    }
+}
+
+/// What a blob is read from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    File(PathBuf),
+    Bytes(Bytes),
+}
+
+/// Sends a blob's content into a feed, and finds out on the way whether it is what its name says.
+pub(super) fn pour(blob: &LayoutBlob, source: &Source, items: &mpsc::Sender<Item>) {
+    let last = match read(blob, source, items) {
+        Ok(Some(end)) => end,
+        // Nobody listens any more; the other side knows why.
+        Ok(None) => return,
+        Err(error) => Item::Failed(error.into()),
+    };
+    let _ = items.blocking_send(last);
+}
+
+fn read(blob: &LayoutBlob, source: &Source, items: &mpsc::Sender<Item>) -> Result<Option<Item>, LayoutError> {
+    let unreadable = |source| LayoutError::Read { path: blob.path.clone(), source };
+    let mut reader: Box<dyn Read> = match source {
+        Source::File(path) => Box::new(File::open(path).map_err(unreadable)?),
+        Source::Bytes(bytes) => Box::new(io::Cursor::new(bytes.clone())),
+    };
+    let (mut hash, mut size) = (Sha256::new(), 0u64);
+    loop {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        let read = reader.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).map_err(unreadable)?;
+        if read == 0 {
+            break;
+        }
+        size += read as u64;
+        hash.update(&chunk);
+        if items.blocking_send(Item::Data(chunk.into())).is_err() {
+            return Ok(None);
+        }
+    }
+    let digest = format!("sha256:{}", hex::encode(hash.finalize()));
+    if digest != blob.digest || size != blob.size {
+        return Err(LayoutError::Damaged {
+            path: blob.path.clone(),
+            expected: blob.digest.clone(),
+            got: digest,
+        });
+    }
+    Ok(Some(Item::End { digest }))
+}

@@ -1,0 +1,269 @@
+//! The one path to a registry: authorize, send, try again, and say what went wrong.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION, RETRY_AFTER};
+use reqwest::{Body, Client, RequestBuilder, Response, StatusCode, Url, redirect};
+
+use super::auth::Auth;
+use super::backoff::Backoff;
+use super::connect_failure::ConnectFailure;
+use super::error::{is_transient, printable};
+use super::reference::is_loopback;
+use super::{CaError, Connection, ImageName, RegistryError, ServerMessage, tls};
+
+/// For requests that move no blob: answer and body within this.
+pub(super) const SHORT: Duration = Duration::from_secs(60);
+/// Registries that copy a blob to its place while the client waits take minutes for a large one.
+pub(super) const FINALISE: Duration = Duration::from_secs(15 * 60);
+const CONNECT: Duration = Duration::from_secs(20);
+/// What was sent and not acknowledged for so long means that the other side is gone.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// Of an error's body; the rest is not read.
+const MAX_ERROR_BODY: usize = 16 << 10;
+const MAX_REDIRECTS: usize = 5;
+
+/// A connection to one repository.
+#[derive(Debug)]
+pub(super) struct Http {
+    client: Client,
+    image: ImageName,
+    /// `https://HOST/v2/REPOSITORY/`.
+    base: Url,
+    auth: Auth,
+    backoff: Backoff,
+    /// Until the registry has answered once, no connection means a wrong name or port, not a bad moment.
+    answered: AtomicBool,
+}
+
+impl Http {
+    pub(super) fn new(image: ImageName, connection: Connection) -> Result<Self, RegistryError> {
+        let Connection { ca, plain_http, credential } = connection;
+        if plain_http && !image.is_loopback() {
+            return Err(RegistryError::PlainHttp { host: image.host().into() });
+        }
+        tls::install_provider();
+        let own = match &ca {
+            Some(path) => tls::read_ca(path)?,
+            None => Vec::new(),
+        };
+        let builder = Client::builder()
+            .user_agent(concat!("sealroot/", env!("CARGO_PKG_VERSION")))
+            // One upload fills a connection; HTTP/2 would only put its flow control in the way.
+            .http1_only()
+            .connect_timeout(CONNECT)
+            .tcp_user_timeout(UNACKNOWLEDGED)
+            .tcp_keepalive(UNACKNOWLEDGED)
+            .referer(false)
+            .no_proxy()
+            .redirect(redirect_policy(plain_http));
+        let builder = match plain_http {
+            // No certificate will be looked at, so a machine without system roots will do.
+            true => builder.tls_certs_only(own),
+            false => builder.https_only(true).tls_certs_merge(own),
+        };
+        // All else in the builder is fixed: what can fail is loading the system's roots.
+        let client = builder.build().map_err(|source| CaError::NoRoots { source })?;
+        let scheme = if plain_http { "http" } else { "https" };
+        let base = format!("{scheme}://{}/v2/{}/", image.host(), image.repository());
+        let base = Url::parse(&base).map_err(|e| RegistryError::Setup { source: e.into() })?;
+        let auth = Auth::new(credential, image.clone(), plain_http);
+        Ok(Self { client, image, base, auth, backoff: Backoff::default(), answered: AtomicBool::new(false) })
+    }
+
+    pub(super) fn image(&self) -> &ImageName {
+        &self.image
+    }
+
+    pub(super) fn backoff(&self) -> Backoff {
+        self.backoff
+    }
+
+    /// An address within the repository.
+    pub(super) fn url(&self, below: &str) -> Result<Url, RegistryError> {
+        self.base.join(below).map_err(|e| RegistryError::Setup { source: e.into() })
+    }
+
+    /// Sends a request that may be sent again: after a challenge once, after a passing failure a few times.
+    ///
+    /// Any answer that is not a passing failure is returned, whatever its status.
+    pub(super) async fn send(
+        &self,
+        doing: &str,
+        request: impl Fn(&Client) -> RequestBuilder,
+    ) -> Result<Response, RegistryError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let (error, asked) = match self.authorized(doing, &request).await {
+                Ok(response) if !is_transient(response.status().as_u16()) => return Ok(response),
+                Ok(response) => {
+                    let asked = retry_after(response.headers());
+                    (status_error(doing, response).await, asked)
+                }
+                Err(error) => (error, None),
+            };
+            match self.backoff.pause(tried, asked) {
+                Some(pause) if self.worth_another_try(&error) => tokio::time::sleep(pause).await,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Sends a body that can be had only once; the token is made fresh before.
+    pub(super) async fn send_once(
+        &self,
+        doing: &str,
+        url: &Url,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<Response, RegistryError> {
+        let request = self.client.patch(url.clone()).headers(headers).body(body);
+        let response = self.one(doing, request).await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.is_own(response.url()) {
+            return Err(self.auth.refusal(response.headers()));
+        }
+        Ok(response)
+    }
+
+    /// Whether a failure may pass: never a first one to connect.
+    pub(super) fn worth_another_try(&self, error: &RegistryError) -> bool {
+        let first_contact =
+            matches!(error, RegistryError::Connect { .. }) && !self.answered.load(Ordering::Relaxed);
+        error.is_transient() && !first_contact
+    }
+
+    async fn authorized(
+        &self,
+        doing: &str,
+        request: impl Fn(&Client) -> RequestBuilder,
+    ) -> Result<Response, RegistryError> {
+        let response = self.one(doing, request(&self.client)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || !self.is_own(response.url()) {
+            return Ok(response);
+        }
+        self.auth.answer(&self.client, response.headers()).await?;
+        let response = self.one(doing, request(&self.client)).await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.is_own(response.url()) {
+            return Err(self.auth.refusal(response.headers()));
+        }
+        Ok(response)
+    }
+
+    async fn one(&self, doing: &str, request: RequestBuilder) -> Result<Response, RegistryError> {
+        let mut request = request.build().map_err(|e| failure(doing, &self.base, e))?;
+        let url = request.url().clone();
+        if self.is_own(&url)
+            && let Some(header) = self.auth.header(&self.client).await?
+        {
+            request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        let response = self.client.execute(request).await.map_err(|e| failure(doing, &url, e))?;
+        self.answered.store(true, Ordering::Relaxed);
+        Ok(response)
+    }
+
+    /// Whether an address is the registry's own: credentials go nowhere else.
+    fn is_own(&self, url: &Url) -> bool {
+        url.origin() == self.base.origin()
+    }
+
+    /// Where an answer says to go on, relative to what was asked.
+    pub(super) fn location(&self, doing: &str, response: &Response) -> Result<Url, RegistryError> {
+        let text = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+        let text = text.ok_or_else(|| self.protocol(doing, "no Location to go on at"))?;
+        let url = response.url().join(text).map_err(|_| self.protocol(doing, "its Location is no URL"))?;
+        let allowed = match self.base.scheme() {
+            // On this machine only, by the user's own wish.
+            "http" => url.scheme() == "https" || self.is_own(&url),
+            _ => url.scheme() == "https",
+        };
+        if allowed {
+            return Ok(url);
+        }
+        let why = format!(
+            "its Location leads to {}://{}, which is not encrypted (a registry behind a proxy must be told so)",
+            url.scheme(),
+            host_of(&url)
+        );
+        Err(self.protocol(doing, why))
+    }
+
+    pub(super) fn protocol(&self, doing: &str, why: impl Into<String>) -> RegistryError {
+        RegistryError::Protocol { doing: doing.into(), host: self.image.host().into(), why: why.into() }
+    }
+}
+
+/// Storage often lies behind a redirect. Credentials are dropped on the way to another origin by the HTTP
+/// library; here it is held that the way stays encrypted.
+fn redirect_policy(plain_http: bool) -> redirect::Policy {
+    redirect::Policy::custom(move |attempt| {
+        if attempt.previous().len() > MAX_REDIRECTS {
+            return attempt.error("too many redirects");
+        }
+        let encrypted = attempt.url().scheme() == "https";
+        let own_machine = plain_http && attempt.url().host_str().is_some_and(is_loopback);
+        if encrypted || own_machine {
+            return attempt.follow();
+        }
+        let to = host_of(attempt.url());
+        attempt.error(format!("redirected to {to} without encryption"))
+    })
+}
+
+/// A URL's host, with its port if it is not the scheme's own.
+pub(super) fn host_of(url: &Url) -> String {
+    let host = printable(url.host_str().unwrap_or_default());
+    url.port().map_or(host.clone(), |port| format!("{host}:{port}"))
+}
+
+/// An error of the HTTP library as one of ours; the URL, which may hold an upload's secret state, is left out.
+pub(super) fn failure(doing: &str, url: &Url, error: reqwest::Error) -> RegistryError {
+    let (host, source) = (host_of(url), error.without_url());
+    if source.is_connect() {
+        let failure = match ConnectFailure::of(&source) {
+            ConnectFailure::Other if source.is_timeout() => ConnectFailure::TimedOut,
+            failure => failure,
+        };
+        return RegistryError::Connect { host, failure, source };
+    }
+    RegistryError::Broken { doing: doing.into(), host, source }
+}
+
+/// An answer's body, up to `limit` bytes; more is an error.
+pub(super) async fn body(doing: &str, response: Response, limit: usize) -> Result<Vec<u8>, RegistryError> {
+    let (url, mut response) = (response.url().clone(), response);
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|e| failure(doing, &url, e))? {
+        if body.len() + chunk.len() > limit {
+            let why = format!("more than {limit} bytes");
+            return Err(RegistryError::Protocol { doing: doing.into(), host: host_of(&url), why });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// An unwelcome answer as an error, with the reason its body gives.
+pub(super) async fn status_error(doing: &str, mut response: Response) -> RegistryError {
+    let mut body = Vec::new();
+    // The status is the news; a body that breaks off only adds less to it.
+    while body.len() < MAX_ERROR_BODY
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
+        body.extend_from_slice(&chunk);
+    }
+    body.truncate(MAX_ERROR_BODY);
+    RegistryError::Status {
+        doing: doing.into(),
+        host: host_of(response.url()),
+        status: response.status().as_u16(),
+        message: ServerMessage::of(&body),
+    }
+}
+
+/// `Retry-After` in seconds; its other form, a date, is rare and counts as not given.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}

@@ -1,0 +1,58 @@
+//! The manifest: put under a tag, then read back by digest and by tag.
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use sha2::{Digest, Sha256};
+
+use super::RegistryError;
+use super::http::{self, Http, SHORT, status_error};
+
+/// Registries take no larger one.
+pub(super) const MAX_MANIFEST: usize = 4 << 20;
+
+/// `sha256:` and the hex digest of these bytes.
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+/// Puts a manifest under a tag, and returns its digest when the registry serves it by both.
+pub(super) async fn publish(
+    http: &Http,
+    tag: &str,
+    manifest: &[u8],
+    media_type: &str,
+) -> Result<String, RegistryError> {
+    let digest = digest_of(manifest);
+    let doing = format!("putting the manifest as '{tag}'");
+    let url = http.url(&format!("manifests/{tag}"))?;
+    let put = |client: &reqwest::Client| {
+        client.put(url.clone()).header(CONTENT_TYPE, media_type).body(manifest.to_vec()).timeout(SHORT)
+    };
+    let response = http.send(&doing, put).await?;
+    if !response.status().is_success() {
+        return Err(status_error(&doing, response).await);
+    }
+    for reference in [digest.as_str(), tag] {
+        let held = digest_of(&get(http, reference, media_type).await?);
+        if held != digest {
+            return Err(RegistryError::Mismatch {
+                what: format!("manifest '{reference}'"),
+                host: http.image().host().into(),
+                expected: digest.clone(),
+                got: held,
+            });
+        }
+    }
+    Ok(digest)
+}
+
+async fn get(http: &Http, reference: &str, media_type: &str) -> Result<Vec<u8>, RegistryError> {
+    let doing = format!("reading the manifest '{reference}' back");
+    let url = http.url(&format!("manifests/{reference}"))?;
+    let request =
+        |client: &reqwest::Client| client.get(url.clone()).header(ACCEPT, media_type).timeout(SHORT);
+    let response = http.send(&doing, request).await?;
+    match response.status().as_u16() {
+        200 => http::body(&doing, response, MAX_MANIFEST).await,
+        _ => Err(status_error(&doing, response).await),
+    }
+}
