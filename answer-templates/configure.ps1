@@ -43,7 +43,7 @@ function Test-InDriverStore([System.IO.FileInfo] $Inf) {
 }
 
 function Install-Driver([System.IO.FileInfo] $Inf) {
-    $output = & "$env:SystemRoot\System32\pnputil.exe" /add-driver $Inf.FullName /install 2>&1
+    $output = & "$env:SystemRoot\System32\pnputil.exe" /add-driver $Inf.FullName /install
     $code = $LASTEXITCODE
     foreach ($line in $output) { Write-Log "  $line" }
     # 0 done; 3010 done after a restart; 259 no device took it, which is also said of a driver that is current.

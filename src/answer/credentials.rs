@@ -23,8 +23,8 @@ pub enum CredentialsError {
 /// How long a generated password is.
 const LENGTH: usize = 24;
 
-/// 63 characters that no one takes for another (no `0O o 1lI |`), that need no care in XML, in a shell's single
-/// quotes or in a URL-encoded form: 24 x log2(63) = 143 bits.
+/// 63 characters that no one takes for another (no `0Oo`, no `1lI|`), none of which XML or a shell's quotes would
+/// have to escape: 24 x log2(63) = 143 bits.
 const ALPHABET: &[u8; 63] = b"ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnpqrstuvwxyz23456789#*+-=?@";
 
 /// A password. `Debug` does not show it, and its memory is wiped.

@@ -203,3 +203,223 @@ fn answer_file(system: &System, template: &str, values: &Values) -> Result<Answe
     }
     Ok(AnswerFile { name: AnswerFiles::ANSWER_FILE, content: Zeroizing::new(text.to_owned()) })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::path::{Path, PathBuf};
+
+    use super::super::xml::{Content, Element};
+    use super::*;
+
+    fn system(password: &str) -> System {
+        let name: AccountName = "workspace".parse().unwrap();
+        System {
+            computer_name: "KW-1".parse().unwrap(),
+            account: Account { password: Password::given(password.to_owned().into(), &name).unwrap(), name },
+            locale: Locale::of(&"en-US".parse().unwrap()),
+            time_zone: "UTC".parse().unwrap(),
+        }
+    }
+
+    fn install(image: ImageChoice, key: Option<&str>, folder: &str) -> Install {
+        let product_key = key.map(|key| key.parse().unwrap());
+        Install { image, product_key, driver_folder: folder.parse().unwrap() }
+    }
+
+    /// Every shape that is rendered.
+    fn all() -> Vec<AnswerFiles> {
+        let system = system("&<>\"'aB1 ä日😀x");
+        let by_name = ImageChoice::Name("R&D <11> \"日\"".parse().unwrap());
+        let by_index = ImageChoice::Index(2.try_into().unwrap());
+        vec![
+            render_clone(&system).unwrap(),
+            render_install(&system, &install(by_name, None, "w11")).unwrap(),
+            render_install(
+                &system,
+                &install(by_index, Some("VK7JG-NPHTM-C97JM-9MPGT-3V66T"), "abcdefghijklmnop"),
+            )
+            .unwrap(),
+        ]
+    }
+
+    fn root(files: &AnswerFiles) -> Element {
+        let answer = files.iter().next().unwrap();
+        assert_eq!(answer.name, "autounattend.xml");
+        xml::parse(&answer.content).unwrap()
+    }
+
+    fn elements(of: &Element) -> &[Element] {
+        match &of.content {
+            Content::Elements(elements) => elements,
+            Content::Text(_) => &[],
+        }
+    }
+
+    fn attribute<'a>(of: &'a Element, name: &str) -> &'a str {
+        of.attributes.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// The leaves below an element, by path.
+    fn leaves<'a>(of: &'a Element, path: &str, into: &mut Vec<(String, &'a str)>) {
+        for element in elements(of) {
+            let path =
+                if path.is_empty() { element.name.clone() } else { format!("{path}/{}", element.name) };
+            match &element.content {
+                Content::Text(text) => into.push((path, text)),
+                Content::Elements(inner) => {
+                    assert!(!inner.is_empty(), "{path} is empty");
+                    leaves(element, &path, into);
+                }
+            }
+        }
+    }
+
+    fn orders_are_unique(of: &Element) {
+        let mut seen = BTreeSet::new();
+        for element in elements(of) {
+            if let Some(order) = elements(element).iter().find(|inner| inner.name == "Order") {
+                let Content::Text(order) = &order.content else { panic!("an Order without a number") };
+                let order: u32 = order.parse().unwrap();
+                assert!((1..=500).contains(&order) && seen.insert((&element.name, order)), "{element:?}");
+            }
+            let key = attribute(element, "wcm:keyValue");
+            assert!(key.is_empty() || seen.insert((&element.name, key.parse().unwrap())), "{element:?}");
+            orders_are_unique(element);
+        }
+    }
+
+    fn value(files: &AnswerFiles, wanted: &str) -> Option<String> {
+        let root = root(files);
+        let mut all = Vec::new();
+        leaves(&root, "", &mut all);
+        all.into_iter().find(|(path, _)| path.ends_with(wanted)).map(|(_, text)| text.to_owned())
+    }
+
+    #[test]
+    fn the_envelope_and_what_must_be_unique() {
+        for files in all() {
+            let root = root(&files);
+            assert_eq!(root.name, "unattend");
+            assert_eq!(
+                root.attributes,
+                [
+                    ("xmlns".into(), "urn:schemas-microsoft-com:unattend".into()),
+                    ("xmlns:wcm".into(), "http://schemas.microsoft.com/WMIConfig/2002/State".into())
+                ] as [(String, String); 2]
+            );
+            let mut seen = BTreeSet::new();
+            for settings in elements(&root) {
+                assert_eq!(settings.name, "settings");
+                for component in elements(settings) {
+                    assert_eq!(component.name, "component");
+                    assert!(seen.insert((attribute(settings, "pass"), attribute(component, "name"))));
+                    for (name, value) in [
+                        ("processorArchitecture", "amd64"),
+                        ("publicKeyToken", "31bf3856ad364e35"),
+                        ("language", "neutral"),
+                        ("versionScope", "nonSxS"),
+                    ] {
+                        assert_eq!(attribute(component, name), value);
+                    }
+                }
+            }
+            orders_are_unique(&root);
+        }
+    }
+
+    #[test]
+    fn values_stand_where_windows_looks_for_them() {
+        let all = all();
+        for files in &all {
+            assert_eq!(value(files, "/Password/Value").unwrap(), "&<>\"'aB1 ä日😀x");
+            assert_eq!(value(files, "/LocalAccount/Name").unwrap(), "workspace");
+            assert_eq!(value(files, "/ComputerName").unwrap(), "KW-1");
+            assert_eq!(value(files, "/TimeZone").unwrap(), "UTC");
+            assert_eq!(value(files, "/PreventDeviceEncryption").unwrap(), "true");
+            assert!(value(files, "/AutoLogon/Enabled").is_none());
+        }
+        let [clone, by_name, by_index] = all.as_slice() else { panic!() };
+        assert_eq!(clone.iter().count(), 1);
+        assert!(value(clone, "/AcceptEula").is_none(), "a clone has no windowsPE pass");
+        assert_eq!(value(by_name, "/MetaData/Key").unwrap(), "/IMAGE/NAME");
+        assert_eq!(value(by_name, "/MetaData/Value").unwrap(), "R&D <11> \"日\"");
+        assert!(value(by_name, "/ProductKey/Key").is_none());
+        assert_eq!(value(by_index, "/MetaData/Key").unwrap(), "/IMAGE/INDEX");
+        assert_eq!(value(by_index, "/MetaData/Value").unwrap(), "2");
+        assert_eq!(value(by_index, "/ProductKey/Key").unwrap(), "VK7JG-NPHTM-C97JM-9MPGT-3V66T");
+        let script = by_name.iter().nth(1).unwrap();
+        assert_eq!(script.name, "configure.ps1");
+        assert!(script.content.is_ascii() && !script.content.contains("aB1"));
+    }
+
+    /// A folder beside the checkout that is not part of the repository.
+    fn shared() -> Option<PathBuf> {
+        let folder = std::env::var_os("SEALROOT_SHARED")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
+        folder.is_dir().then_some(folder)
+    }
+
+    #[test]
+    fn every_setting_is_one_that_windows_has_in_that_pass() {
+        let Some(shared) = shared() else {
+            eprintln!("skipped: the shared folder with Microsoft's reference is not here");
+            return;
+        };
+        let table = std::fs::read_to_string(shared.join("data/unattend-settings.tsv")).unwrap();
+        let known: BTreeMap<_, _> = table
+            .lines()
+            .map(|line| line.split('\t').collect::<Vec<_>>())
+            .map(|row| ((row[0], row[1]), (row[2], row[3], row[4])))
+            .collect();
+        let mut checked = 0;
+        for files in all() {
+            let root = root(&files);
+            for settings in elements(&root) {
+                let pass = attribute(settings, "pass");
+                for component in elements(settings) {
+                    let name = attribute(component, "name");
+                    let mut all = Vec::new();
+                    leaves(component, "", &mut all);
+                    for (path, text) in all {
+                        let Some((passes, kind, constraints)) = known.get(&(name, path.as_str())) else {
+                            panic!("{name} has no {path}")
+                        };
+                        assert!(passes.split(',').any(|one| one == pass), "{name} {path} in {pass}");
+                        match *kind {
+                            "boolean" => assert!(text == "true" || text == "false", "{path}: {text}"),
+                            "integer" => drop(text.parse::<u32>().unwrap()),
+                            "enum" => {
+                                let list = constraints.split("values: ").nth(1).unwrap();
+                                let list = list.split(';').next().unwrap();
+                                assert!(list.split('|').any(|one| one == text), "{path}: {text} in {list}");
+                            }
+                            _ => {}
+                        }
+                        let longest =
+                            constraints.split("max ").nth(1).and_then(|rest| rest.split(' ').next());
+                        let longest = longest.map_or(255, |longest| longest.parse().unwrap());
+                        assert!(text.chars().count() <= longest, "{path} has more than {longest}: {text}");
+                        checked += 1;
+                    }
+                }
+            }
+        }
+        assert!(checked > 150, "{checked}");
+    }
+
+    #[test]
+    fn one_name_for_computer_and_account_is_refused() {
+        let mut system = system("Secret-1");
+        system.computer_name = "WorkSpace".parse().unwrap();
+        assert!(matches!(render_clone(&system), Err(AnswerError::SameName { .. })));
+    }
+
+    #[test]
+    fn a_password_that_xml_cannot_hold_is_refused_without_being_shown() {
+        let Err(error) = render_clone(&system("Secret-1\u{ffff}")) else { panic!("it was rendered") };
+        let said = error.to_string();
+        assert!(said.contains("password") && said.contains("U+FFFF") && !said.contains("Secret"), "{said}");
+    }
+}

@@ -1,6 +1,8 @@
 //! `render-import-secret`: registry credentials for CDI's import.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
@@ -35,8 +37,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
-    let config = std::fs::read(&args.docker_config)
-        .map(Zeroizing::new)
+    let config = read(&args.docker_config)
         .map_err(|e| Failure::new(Exit::Failed, e.to_string()).context(args.docker_config.display()))?;
     let login = find_login(&config, &args.registry)
         .map_err(|e| Failure::from(e).context(args.docker_config.display()))?;
@@ -50,6 +51,15 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         args.registry
     ));
     Ok(())
+}
+
+/// An auth file holds a line or two a registry; what is longer is something else, and is cut off here.
+const MAX_CONFIG: u64 = 4 << 20;
+
+fn read(file: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    File::open(file)?.take(MAX_CONFIG).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 impl Classify for DockerConfigError {

@@ -144,14 +144,14 @@ fn list(keys: &[String]) -> String {
     if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
 }
 
+/// As the tools' JSON readers do, `null` is taken for absent everywhere.
 #[derive(Deserialize)]
 struct Config {
-    #[serde(default)]
-    auths: Auths,
-    #[serde(default, rename = "credsStore")]
+    auths: Option<Auths>,
+    #[serde(rename = "credsStore")]
     creds_store: Option<String>,
-    #[serde(default, rename = "credHelpers")]
-    cred_helpers: BTreeMap<String, String>,
+    #[serde(rename = "credHelpers")]
+    cred_helpers: Option<BTreeMap<String, Option<String>>>,
 }
 
 /// All entries in their order, a repeated key too: a map would keep the last and hide the other.
@@ -173,7 +173,7 @@ struct Zeroed(Zeroizing<String>);
 
 impl<'de> Deserialize<'de> for Zeroed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(Zeroizing::new(String::deserialize(deserializer)?)))
+        Ok(Self(Zeroizing::new(Option::deserialize(deserializer)?.unwrap_or_default())))
     }
 }
 
@@ -189,8 +189,8 @@ impl<'de> Deserialize<'de> for Auths {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Auths, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
+                while let Some((key, entry)) = map.next_entry::<_, Option<_>>()? {
+                    entries.push((key, entry.unwrap_or_default()));
                 }
                 Ok(Auths(entries))
             }
@@ -204,20 +204,19 @@ pub fn find_login(config: &[u8], registry: &RegistryName) -> Result<RegistryLogi
     let config: Config = serde_json::from_slice(config)
         .map_err(|e| DockerConfigError::Malformed { line: e.line(), column: e.column() })?;
     let wanted = normal(&registry.0);
-    let helper = config.cred_helpers.iter().find(|(key, _)| key_depth(key, &wanted).is_some());
-    let store = config.creds_store.filter(|store| !store.is_empty());
-    if let Some((setting, store)) =
-        helper.map(|(_, store)| ("credHelpers", store.clone())).or(store.map(|store| ("credsStore", store)))
-    {
-        return Err(DockerConfigError::CredentialStore { setting, store });
-    }
-    let best = config.auths.0.iter().filter_map(|(key, _)| key_depth(key, &wanted)).max();
+    refuse_stores(&config, &wanted)?;
+    let auths = config.auths.unwrap_or_default().0;
+    let best = auths.iter().filter_map(|(key, _)| key_depth(key, &wanted)).max();
     let mut found: Option<(&str, RegistryLogin)> = None;
-    for (key, entry) in &config.auths.0 {
-        if best.is_none() || key_depth(key, &wanted) != best {
-            continue;
-        }
-        let login = entry.login(key)?;
+    let mut empty = None;
+    for (key, entry) in auths.iter().filter(|(key, _)| best.is_some() && key_depth(key, &wanted) == best) {
+        let login = match entry.login(key) {
+            Err(error @ DockerConfigError::Empty { .. }) => {
+                empty = Some(error);
+                continue;
+            }
+            other => other?,
+        };
         match &found {
             Some((first, earlier)) if earlier.user != login.user || earlier.password != login.password => {
                 return Err(DockerConfigError::Ambiguous { first: (*first).to_owned(), second: key.clone() });
@@ -226,10 +225,26 @@ pub fn find_login(config: &[u8], registry: &RegistryName) -> Result<RegistryLogi
             None => found = Some((key, login)),
         }
     }
-    found.map(|(_, login)| login).ok_or_else(|| DockerConfigError::Missing {
-        registry: registry.clone(),
-        known: config.auths.0.into_iter().map(|(key, _)| key).collect(),
+    found.map(|(_, login)| login).ok_or_else(|| {
+        empty.unwrap_or_else(|| DockerConfigError::Missing {
+            registry: registry.clone(),
+            // A key with an `@` may hold a password, as URLs can.
+            known: auths.iter().map(|(key, _)| key.clone()).filter(|key| !key.contains('@')).collect(),
+        })
     })
+}
+
+/// Where a store is set, its login is the one in use; one that also stands in the file may be an old one.
+fn refuse_stores(config: &Config, wanted: &str) -> Result<(), DockerConfigError> {
+    let store = |store: &Option<String>| store.clone().filter(|store| !store.is_empty());
+    let helpers = config.cred_helpers.iter().flatten();
+    let helper =
+        helpers.filter(|(key, _)| key_depth(key, wanted).is_some()).find_map(|(_, name)| store(name));
+    let found = helper.map(|name| ("credHelpers", name));
+    match found.or_else(|| store(&config.creds_store).map(|name| ("credsStore", name))) {
+        Some((setting, store)) => Err(DockerConfigError::CredentialStore { setting, store }),
+        None => Ok(()),
+    }
 }
 
 /// Lower-case host, path as it stands; Docker Hub's three names as one.
@@ -305,4 +320,185 @@ fn decode_auth(auth: &str) -> Option<RegistryLogin> {
     let bytes = Zeroizing::new(STANDARD.decode(auth).ok()?);
     let (user, password) = str::from_utf8(&bytes).ok()?.split_once(':')?;
     Some(RegistryLogin { user: user.to_owned().into(), password: password.to_owned().into() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn find(config: &str, registry: &str) -> Result<(String, String), DockerConfigError> {
+        let login = find_login(config.as_bytes(), &registry.parse().unwrap())?;
+        Ok((login.user.to_string(), login.password.to_string()))
+    }
+
+    fn auth(text: &str) -> String {
+        STANDARD.encode(text)
+    }
+
+    fn entry(key: &str, login: &str) -> String {
+        format!(r#""{key}": {{"auth": "{}"}}"#, auth(login))
+    }
+
+    fn auths(entries: &[String]) -> String {
+        format!(r#"{{"auths": {{{}}}}}"#, entries.join(","))
+    }
+
+    #[test]
+    fn registries() {
+        for good in ["ghcr.io", "localhost:5000", "quay.io/org/repo", "[::1]:5000", "127.0.0.1", "a_b.c/d"] {
+            assert!(good.parse::<RegistryName>().is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "https://ghcr.io",
+            "ghcr.io/",
+            "/a",
+            "a//b",
+            "a:b",
+            "a:",
+            ":5",
+            "a b",
+            "u@h",
+            "a:70000",
+            "a/b:tag",
+        ] {
+            assert!(bad.parse::<RegistryName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_write_the_key() {
+        for key in [
+            "ghcr.io",
+            "https://ghcr.io",
+            "https://ghcr.io/",
+            "https://ghcr.io/v1/",
+            "https://ghcr.io/v2/",
+            "https://ghcr.io/v2",
+            "GHCR.io",
+        ] {
+            let config = auths(&[entry("example.com", "x:y"), entry(key, "me:p:w")]);
+            assert_eq!(find(&config, "ghcr.io").unwrap(), ("me".into(), "p:w".into()), "{key}");
+        }
+        for key in
+            ["ghcr.io.example.com", "xghcr.io", "ghcr.io:443", "https://ghcr.io/v3/", "ghcr.io/org", ""]
+        {
+            let found = find(&auths(&[entry(key, "me:pw")]), "ghcr.io");
+            assert!(matches!(found, Err(DockerConfigError::Missing { .. })), "{key}");
+        }
+        let hub = auths(&[entry("https://index.docker.io/v1/", "me:pw")]);
+        assert!(find(&hub, "docker.io").is_ok());
+        let port = auths(&[entry("localhost:5000", "me:pw"), entry("localhost", "x:y")]);
+        assert_eq!(find(&port, "localhost:5000").unwrap().0, "me");
+    }
+
+    #[test]
+    fn the_longest_path_wins() {
+        let config = auths(&[
+            entry("quay.io", "host:1"),
+            entry("quay.io/org", "org:2"),
+            entry("quay.io/org/r", "r:3"),
+        ]);
+        for (registry, user) in [
+            ("quay.io", "host"),
+            ("quay.io/other", "host"),
+            ("quay.io/organisation", "host"),
+            ("quay.io/org", "org"),
+            ("quay.io/org/other", "org"),
+            ("quay.io/org/r/x", "r"),
+        ] {
+            assert_eq!(find(&config, registry).unwrap().0, user, "{registry}");
+        }
+    }
+
+    #[test]
+    fn user_and_password_may_stand_in_their_own_fields() {
+        let plain =
+            r#"{"auths": {"h": {"username": "me", "password": "pw", "auth": null}}, "credHelpers": null}"#;
+        assert_eq!(find(plain, "h").unwrap(), ("me".into(), "pw".into()));
+        let same = format!(
+            r#"{{"auths": {{"h": {{"username": "me", "password": "pw", "auth": "{}"}}}}}}"#,
+            auth("me:pw")
+        );
+        assert!(find(&same, "h").is_ok());
+        let other = same.replace("\"pw\"", "\"old\"");
+        assert!(matches!(find(&other, "h"), Err(DockerConfigError::Ambiguous { .. })));
+    }
+
+    #[test]
+    fn two_logins_for_one_registry() {
+        let same = auths(&[entry("h", "me:pw"), entry("https://h/v1/", "me:pw")]);
+        assert!(find(&same, "h").is_ok());
+        for second in ["https://h", "h"] {
+            let differ = auths(&[entry("h", "me:hidden1"), entry(second, "me:hidden2")]);
+            let error = find(&differ, "h").unwrap_err();
+            assert!(matches!(error, DockerConfigError::Ambiguous { .. }));
+            assert!(!error.to_string().contains("hidden"));
+        }
+        let left_over = auths(&[r#""h": {}"#.into(), entry("https://h", "me:pw")]);
+        assert!(find(&left_over, "h").is_ok());
+    }
+
+    #[test]
+    fn what_holds_no_password_is_refused_with_the_reason() {
+        let login = entry("h", "me:pw");
+        let store = format!(r#"{{"auths": {{{login}}}, "credsStore": "desktop"}}"#);
+        let said = find(&store, "h").unwrap_err().to_string();
+        assert!(said.contains("credsStore") && said.contains("desktop"), "{said}");
+        let helper = format!(r#"{{"auths": {{{login}}}, "credHelpers": {{"h": "ecr-login"}}}}"#);
+        assert!(find(&helper, "h").unwrap_err().to_string().contains("ecr-login"));
+        let other =
+            format!(r#"{{"auths": {{{login}}}, "credHelpers": {{"else": "ecr"}}, "credsStore": ""}}"#);
+        assert!(find(&other, "h").is_ok());
+        for (field, what) in [("identitytoken", "an identity token"), ("registrytoken", "a registry token")] {
+            let token =
+                format!(r#"{{"auths": {{"h": {{"{field}": "hidden", "auth": "{}"}}}}}}"#, auth("me:"));
+            let said = find(&token, "h").unwrap_err().to_string();
+            assert!(said.contains(what) && !said.contains("hidden"), "{said}");
+        }
+        assert!(matches!(find(r#"{"auths": {"h": {}}}"#, "h"), Err(DockerConfigError::Empty { .. })));
+        assert!(matches!(find("{}", "h"), Err(DockerConfigError::Missing { .. })));
+    }
+
+    #[test]
+    fn values_that_cdi_would_pass_on_broken_are_refused() {
+        for (login, problem) in [
+            ("me:hidden\n", "ends in a newline"),
+            ("me:hidden\r\n", "ends in a newline"),
+            ("me\n:hidden", "ends in a newline"),
+            ("me:hid\0den", "control"),
+            ("me:hid\tden", "control"),
+            (":hidden", "empty"),
+            ("hidden:", "empty"),
+        ] {
+            let error = find(&auths(&[entry("h", login)]), "h").unwrap_err().to_string();
+            assert!(error.contains(problem) && !error.contains("hid"), "{error}");
+        }
+        for bad in ["!hidden", "aGlkZGVu", "aGlk", "/w=="] {
+            let error = find(&format!(r#"{{"auths": {{"h": {{"auth": "{bad}"}}}}}}"#), "h").unwrap_err();
+            assert_eq!(error, DockerConfigError::BadAuth { key: "h".into() });
+        }
+    }
+
+    #[test]
+    fn malformed_files_say_where_and_nothing_else() {
+        let error = find("{\n \"auths\": {\"h\": {\"auth\": hidden}}}", "h").unwrap_err();
+        assert!(matches!(error, DockerConfigError::Malformed { line: 2, .. }));
+        assert!(!error.to_string().contains("hidden"));
+        for text in ["", "[]", r#"{"auths": []}"#, r#"{"auths": {"h": "hidden"}}"#] {
+            assert!(matches!(find(text, "h"), Err(DockerConfigError::Malformed { .. })), "{text}");
+        }
+        let url = auths(&[entry("https://me:hidden@h", "a:b")]);
+        assert!(!find(&url, "h").unwrap_err().to_string().contains("hidden"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_login_comes_back(user in "[^:\\pC]{1,20}", password in "\\PC{1,40}") {
+            let config = auths(&[entry("h", &format!("{user}:{password}"))]);
+            prop_assert_eq!(find(&config, "h").unwrap(), (user, password));
+        }
+    }
 }
