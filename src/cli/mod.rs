@@ -12,6 +12,7 @@ mod recipe;
 mod registry_args;
 mod render_bootstrap;
 mod render_import_secret;
+mod root_args;
 mod shell;
 mod verify;
 

@@ -1,12 +1,101 @@
 //! `prepare-sealed-root`: the sealed derivative of a generalised root.
 
-use super::{Console, Exit, Failure};
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::root_args::{FirstBootArg, drive_letter, open_disk, warn_about};
+use super::{Classify, Console, Exit, Failure};
+use crate::containerdisk::Qcow2Image;
+use crate::io::{NewFile, NewPathError, Overlay, Privacy, Progress, ReadAt};
+use crate::root::keep::{KeepError, Kept};
+use crate::root::{self, FirstBoot};
 
 /// Seal a generalised root: point its first boot at the answer CD.
+///
+/// HKLM\SYSTEM\Setup\UnattendFile is set to D:\autounattend.xml (or taken away) in a new disk or a patch; the
+/// disk given is never changed. A root that is not generalised, or was not shut down in peace, is refused.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+#[command(group(clap::ArgGroup::new("result").required(true).args(["output", "patch"])))]
+pub struct Args {
+    /// The root disk: raw, qcow2 or a block device.
+    #[arg(long, value_name = "DISK")]
+    disk: PathBuf,
+    /// Write the sealed root as a new qcow2 file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write only what sealing changes, for `package --patch`.
+    #[arg(long, value_name = "FILE")]
+    patch: Option<PathBuf>,
+    /// The drive letter the answer CD will have.
+    #[arg(long, value_name = "LETTER", default_value = "D", value_parser = drive_letter)]
+    sysprep_drive: char,
+    /// How a clone's first boot finds its answers.
+    #[arg(long, value_enum, default_value = "answer-cd")]
+    first_boot: FirstBootArg,
+    /// Take the pointer away; the same as --first-boot none.
+    #[arg(long, conflicts_with_all = ["first_boot", "sysprep_drive"])]
+    remove_pointer: bool,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bytes copied at once.
+const CHUNK: usize = 4 << 20;
 
 /// Runs the command.
-pub fn run(_: Args, _: &Console) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Failed, "not built yet"))
+pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
+    // Before the work, so that a name that is taken costs nothing.
+    let target = args.output.as_ref().or(args.patch.as_ref());
+    // A patch holds what it replaces; a disk is as public as the umask has it.
+    let privacy = if args.patch.is_some() { Privacy::Secret } else { Privacy::Public };
+    let new = target.map(|path| NewFile::create(path, privacy)).transpose()?;
+    let disk = open_disk(&args.disk)?;
+    let in_disk = |failure: Failure| failure.context(args.disk.display());
+    let first_boot =
+        if args.remove_pointer { FirstBoot::NoPointer } else { args.first_boot.with_drive(args.sysprep_drive) };
+    let sealed = root::seal(&disk, &first_boot).map_err(|e| in_disk(e.into()))?;
+    warn_about(&sealed.examination, console);
+    let report = sealed.report;
+    if let Some(mut file) = new {
+        let write_error =
+            |source| NewPathError::Io { path: target.cloned().unwrap_or_default(), source };
+        if args.patch.is_some() {
+            let json = sealed.patch.to_json(disk.size()).map_err(|e| in_disk(e.into()))?;
+            file.write_all(&json).map_err(write_error)?;
+        } else {
+            let view = Overlay::new(&disk, sealed.patch);
+            let kept = Kept::all(&view, console).map_err(|e| in_disk(e.into()))?;
+            let image = Qcow2Image::new(&kept);
+            let task = console.task("writing", image.size());
+            let mut buf = vec![0; CHUNK];
+            let mut at = 0;
+            while at < image.size() {
+                let len = CHUNK.min(usize::try_from(image.size() - at).unwrap_or(CHUNK));
+                image.read_exact_at(&mut buf[..len], at).map_err(|e| in_disk(KeepError::from(e).into()))?;
+                file.write_all(&buf[..len]).map_err(write_error)?;
+                task.advance(len as u64)?;
+                at += len as u64;
+            }
+            disk.check_unchanged().map_err(|e| in_disk(KeepError::from(e).into()))?;
+        }
+        file.finish()?;
+    }
+    if args.json {
+        console.json(&report);
+    } else {
+        let pointer = report.pointer.as_deref().unwrap_or("none");
+        console.result(format!("pointer {pointer}, {} bytes changed\n", report.changed_bytes));
+    }
+    Ok(())
+}
+
+impl Classify for KeepError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Read(_) => Exit::Failed,
+            Self::TooLarge { .. } => Exit::Refused,
+            Self::Interrupted(error) => error.exit(),
+        }
+    }
 }
