@@ -134,4 +134,7 @@ impl ReadAt for Disk {
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         self.reader().next_data(from)
     }
+    fn check_unchanged(&self) -> io::Result<()> {
+        self.file().check_unchanged()
+    }
 }
