@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::volume::BITMAP_RECORD;
-use super::{File, NtfsError, Volume};
+use super::{Extent, File, NtfsError, Volume};
 use crate::io::ReadAt;
 
 /// What is read at a time, in bytes.
@@ -60,6 +60,16 @@ impl<'v, R: ReadAt> Bitmap<'v, R> {
             cluster = (byte_offset + 1 + same as u64) * 8;
         }
         Ok(self.clusters)
+    }
+
+    /// Where the bits lie, in order, for those who read them in another way.
+    pub fn extents(&self) -> Vec<Extent> {
+        self.file.extents()
+    }
+
+    /// How many of its first bytes were ever written; the rest reads as zeros.
+    pub fn initialized_size(&self) -> u64 {
+        self.file.initialized_size()
     }
 
     fn load(&mut self, byte_offset: u64) -> Result<(), NtfsError> {

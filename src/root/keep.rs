@@ -7,16 +7,20 @@
 mod clusters;
 mod scan;
 mod trimmed;
+mod volume;
 
 use std::io;
 use std::ops::Range;
 
 use thiserror::Error;
 
+use crate::disk::partitions::{self, PartitionError};
 use crate::io::{Interrupted, Progress, ReadAt};
 pub use clusters::{CLUSTER, Clusters};
 use scan::scan;
 use trimmed::Trimmed;
+pub use volume::Shipping;
+use volume::{Found, look};
 
 /// The largest disk that is shipped, in bytes: its map of clusters then takes 32 MiB.
 pub const MAX_DISK: u64 = 16 << 40;
@@ -38,14 +42,52 @@ pub enum KeepError {
     Interrupted(#[from] Interrupted),
 }
 
+/// A partition, and what is shipped of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptVolume {
+    /// The partition's number in its table.
+    pub number: u32,
+    /// Its first byte on the disk.
+    pub start: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What is shipped.
+    pub shipping: Shipping,
+}
+
 /// A disk as it is shipped: what is not, reads as zeros.
 pub struct Kept<'d> {
     disk: &'d dyn ReadAt,
     clusters: Clusters,
     trimmed: Vec<Trimmed>,
+    volumes: Vec<KeptVolume>,
 }
 
 impl<'d> Kept<'d> {
+    /// Without the free clusters of clean NTFS volumes and the content of page files; anything else but zeros.
+    pub fn in_use(disk: &'d dyn ReadAt, progress: &dyn Progress) -> Result<Self, KeepError> {
+        let partitions = match partitions::read_table(disk) {
+            Ok(table) => table.partitions,
+            Err(PartitionError::Read { source, .. }) => return Err(source.into()),
+            // No table, or a damaged one: no volume is known, so all is shipped.
+            Err(_) => Vec::new(),
+        };
+        let (mut trimmed, mut volumes) = (Vec::new(), Vec::new());
+        for partition in partitions {
+            let shipping = match look(disk, &partition)? {
+                Found::Whole(why) => Shipping::Whole { why },
+                Found::Trimmed(volume, files) => {
+                    let left_out = volume.left_out(disk)?;
+                    trimmed.push(volume);
+                    Shipping::InUse { left_out, files }
+                }
+            };
+            let (number, start, size) = (partition.number, partition.start, partition.size);
+            volumes.push(KeptVolume { number, start, size, shipping });
+        }
+        Ok(Self { volumes, ..Self::with(disk, trimmed, progress)? })
+    }
+
     /// All of the disk but zeros, by a scan of everything that is no hole.
     pub fn all(disk: &'d dyn ReadAt, progress: &dyn Progress) -> Result<Self, KeepError> {
         Self::with(disk, Vec::new(), progress)
@@ -70,7 +112,12 @@ impl<'d> Kept<'d> {
         for region in rest {
             scan(disk, region, &mut clusters, &mut |bytes| task.advance(bytes).map_err(KeepError::from))?;
         }
-        Ok(Self { disk, clusters, trimmed })
+        Ok(Self { disk, clusters, trimmed, volumes: Vec::new() })
+    }
+
+    /// What is shipped of each partition; empty where all partitions were taken alike, or none was found.
+    pub fn volumes(&self) -> &[KeptVolume] {
+        &self.volumes
     }
 
     /// Which clusters are shipped.
