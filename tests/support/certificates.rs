@@ -53,12 +53,11 @@ impl Authority {
 
     /// A certificate for `names`, as `DNS:localhost,IP:127.0.0.1`.
     pub fn server(&self, names: &str) -> ServerCertificate {
-        self.sign(names, &["x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key"], &[
-            "-CAcreateserial",
-            "-days",
-            "2",
-            "-sha256",
-        ])
+        self.sign(
+            names,
+            &["x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key"],
+            &["-CAcreateserial", "-days", "2", "-sha256"],
+        )
     }
 
     /// One whose time is over.
@@ -68,11 +67,11 @@ impl Authority {
                       default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n";
         fs::write(self.folder.join("ca.conf"), config).unwrap();
         let dates = ["-startdate", "20200101000000Z", "-enddate", "20200201000000Z", "-batch", "-notext"];
-        self.sign(names, &["ca", "-config", "ca.conf", "-in", "server.csr", "-cert", "ca.crt"], &[
-            &["-keyfile", "ca.key"],
-            &dates[..],
-        ]
-        .concat())
+        self.sign(
+            names,
+            &["ca", "-config", "ca.conf", "-in", "server.csr", "-cert", "ca.crt"],
+            &[&["-keyfile", "ca.key"], &dates[..]].concat(),
+        )
     }
 
     fn sign(&self, names: &str, command: &[&str], more: &[&str]) -> ServerCertificate {
@@ -83,14 +82,12 @@ impl Authority {
         let extensions =
             format!("subjectAltName={names}\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n");
         fs::write(self.folder.join("extensions"), extensions).unwrap();
-        run(openssl()
-            .current_dir(&self.folder)
-            .args(command)
-            .args(more)
-            .args(["-extfile", "extensions", "-out", "server.crt"]));
-        ServerCertificate {
-            certificate: self.folder.join("server.crt"),
-            key: self.folder.join("server.key"),
-        }
+        run(openssl().current_dir(&self.folder).args(command).args(more).args([
+            "-extfile",
+            "extensions",
+            "-out",
+            "server.crt",
+        ]));
+        ServerCertificate { certificate: self.folder.join("server.crt"), key: self.folder.join("server.key") }
     }
 }

@@ -36,7 +36,10 @@ pub enum Auth {
     Nobody,
     Password,
     /// Bearer tokens from `realm`, signed by a certificate.
-    Token { realm: String, signer: PathBuf },
+    Token {
+        realm: String,
+        signer: PathBuf,
+    },
 }
 
 /// A running registry.
