@@ -75,6 +75,17 @@ impl ReadAt for SourceFile {
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(self.size).min(self.size);
         Ok((start < end).then_some(start..end))
     }
+
+    /// Compares size and modification time. Writes to a block device can't be seen this way.
+    fn check_unchanged(&self) -> io::Result<()> {
+        let now = self.file.metadata()?;
+        if self.metadata.is_file()
+            && (now.len() != self.size || now.modified()? != self.metadata.modified()?)
+        {
+            return Err(io::Error::other("the file was changed while it was being read"));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +106,17 @@ mod tests {
         source.read_exact_at(&mut buf, 4 << 20).unwrap();
         assert_eq!(&buf, b"here");
         assert!(source.read_exact_at(&mut buf, (8 << 20) - 3).is_err());
+    }
+
+    #[test]
+    fn a_write_while_reading_is_noticed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all_at(b"before", 0).unwrap();
+        let source = SourceFile::open(file.path()).unwrap();
+        source.check_unchanged().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.as_file().write_all_at(b"after!", 0).unwrap();
+        assert!(source.check_unchanged().unwrap_err().to_string().contains("changed"));
     }
 
     #[test]

@@ -49,6 +49,10 @@ impl<R: ReadAt> ReadAt for Overlay<R> {
             (None, edit) => edit,
         })
     }
+
+    fn check_unchanged(&self) -> io::Result<()> {
+        self.base.check_unchanged()
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,13 @@ pub trait ReadAt: Send + Sync {
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         Ok((from < self.size()).then(|| from..self.size()))
     }
+
+    /// An error where the bytes are known to have changed since this was opened; sources that can't tell say `Ok`.
+    ///
+    /// For those who read a source in many steps and must not mix two states of it: asked once, at the end.
+    fn check_unchanged(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for &T {
@@ -28,6 +35,9 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     }
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         (**self).next_data(from)
+    }
+    fn check_unchanged(&self) -> io::Result<()> {
+        (**self).check_unchanged()
     }
 }
 
@@ -41,6 +51,9 @@ impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         (**self).next_data(from)
     }
+    fn check_unchanged(&self) -> io::Result<()> {
+        (**self).check_unchanged()
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
@@ -52,6 +65,9 @@ impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
     }
     fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         (**self).next_data(from)
+    }
+    fn check_unchanged(&self) -> io::Result<()> {
+        (**self).check_unchanged()
     }
 }
 
@@ -125,6 +141,9 @@ impl<R: ReadAt> ReadAt for Window<R> {
             let range = data.start - self.start..data.end.min(end).saturating_sub(self.start);
             (range.start < range.end).then_some(range)
         }))
+    }
+    fn check_unchanged(&self) -> io::Result<()> {
+        self.source.check_unchanged()
     }
 }
 

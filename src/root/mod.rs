@@ -1,1 +1,3 @@
 //! What Windows means by all this: is a root fit, and the patch that seals it.
+
+pub mod keep;

@@ -1,0 +1,219 @@
+//! A directory's index of names: a B-tree, its root in the file record, its other nodes in clusters.
+
+use std::cmp::Ordering;
+
+use super::NtfsError;
+use super::attribute::{I30, INDEX_ALLOCATION, INDEX_ROOT};
+use super::attribute_list::Mft;
+pub use super::record::FileReference;
+use super::record::{FileRecord, le16, le32, le64, undo_fixups};
+use super::stream::{Content, Stream};
+use super::upcase::Upcase;
+use crate::io::ReadAt;
+
+/// With two entries a node at least, deeper trees have more names than a volume has records.
+const MAX_DEPTH: usize = 48;
+const HAS_CHILD: u16 = 1;
+const LAST: u16 = 2;
+const DOS_NAME: u8 = 2;
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name; what is no proper UTF-16 in it is replaced.
+    pub name: String,
+    /// Which file it is.
+    pub file: FileReference,
+    /// Whether that is a folder.
+    pub is_directory: bool,
+    /// Whether it is a reparse point: a link, a junction, a file compressed by Windows.
+    pub is_reparse_point: bool,
+    /// The file's size in bytes as the directory has it, which may be out of date.
+    pub size: u64,
+}
+
+/// An entry of a node, as its bytes are.
+struct Key<'a>(&'a [u8]);
+
+impl<'a> Key<'a> {
+    fn is_last(&self) -> bool {
+        le16(self.0, 12) & LAST != 0
+    }
+
+    /// The node with the names before this one.
+    fn child(&self) -> Option<u64> {
+        (le16(self.0, 12) & HAS_CHILD != 0).then(|| le64(self.0, self.0.len() - 8))
+    }
+
+    /// The $FILE_NAME that is its key.
+    fn file_name(&self) -> &'a [u8] {
+        &self.0[16..16 + usize::from(le16(self.0, 10))]
+    }
+
+    fn name(&self) -> Vec<u16> {
+        let key = self.file_name();
+        key[66..66 + usize::from(key[64]) * 2].chunks_exact(2).map(|unit| le16(unit, 0)).collect()
+    }
+
+    fn entry(&self) -> Entry {
+        let key = self.file_name();
+        let flags = le32(key, 56);
+        Entry {
+            name: String::from_utf16_lossy(&self.name()),
+            file: FileReference::from_raw(le64(self.0, 0)),
+            is_directory: flags & 0x1000_0000 != 0,
+            is_reparse_point: flags & 0x400 != 0,
+            size: le64(key, 48),
+        }
+    }
+}
+
+/// A directory's index, opened.
+pub(super) struct Index<'m, R> {
+    mft: &'m Mft<R>,
+    /// The number of the directory's record.
+    record: u64,
+    root: Vec<u8>,
+    node_size: u64,
+    allocation: Option<Stream>,
+}
+
+impl<'m, R: ReadAt> Index<'m, R> {
+    pub(super) fn open(mft: &'m Mft<R>, directory: &FileRecord) -> Result<Self, NtfsError> {
+        let root = mft.stream(directory, INDEX_ROOT, I30)?;
+        let Some(Stream { content: Content::Resident(root), .. }) = root else {
+            return Err(directory.damaged("the directory has no index root"));
+        };
+        if root.len() < 32 {
+            return Err(directory.damaged("the directory's index root is too short"));
+        }
+        let node_size = u64::from(le32(&root, 8));
+        if !node_size.is_power_of_two() || !(512..=64 << 10).contains(&node_size) {
+            return Err(directory.damaged("the size of its index nodes is out of range"));
+        }
+        let allocation = mft.stream(directory, INDEX_ALLOCATION, I30)?;
+        Ok(Self { mft, record: directory.number, root, node_size, allocation })
+    }
+
+    fn damaged(&self, why: &'static str) -> NtfsError {
+        NtfsError::DamagedFile { record: self.record, why }
+    }
+
+    /// How many nodes there can be, with the root.
+    fn max_nodes(&self) -> u64 {
+        self.allocation.as_ref().map_or(0, |stream| stream.size / self.node_size) + 1
+    }
+
+    /// Reads the node with that number, which counts clusters, or 512 bytes where a node is less than a cluster.
+    fn node(&self, number: u64) -> Result<Vec<u8>, NtfsError> {
+        let cluster_size = self.mft.geometry.cluster_size;
+        let unit = if self.node_size < cluster_size { 512 } else { cluster_size };
+        let allocation = self.allocation.as_ref();
+        let allocation = allocation.ok_or_else(|| self.damaged("its index has no room for nodes"))?;
+        let offset = number
+            .checked_mul(unit)
+            .filter(|offset| offset.checked_add(self.node_size).is_some_and(|end| end <= allocation.size));
+        let offset = offset.ok_or_else(|| self.damaged("an index node lies past the index's end"))?;
+        let mut node = vec![0; self.node_size as usize];
+        allocation.read(&self.mft.volume, &self.mft.geometry, &mut node, offset)?;
+        if &node[..4] != b"INDX" {
+            return Err(self.damaged("an index node has no INDX signature"));
+        }
+        undo_fixups(&mut node).map_err(|why| self.damaged(why))?;
+        if le64(&node, 16) != number {
+            return Err(self.damaged("an index node is not the one asked for"));
+        }
+        Ok(node)
+    }
+
+    /// The entries of a node whose header begins at `header`: 16 in the root, 24 in other nodes.
+    fn keys<'a>(&self, node: &'a [u8], header: usize) -> Result<Vec<Key<'a>>, NtfsError> {
+        let damaged = || self.damaged("the entries of an index node are out of range");
+        let first = le32(node, header) as usize;
+        let used = le32(node, header + 4) as usize;
+        let area = node.get(header..).and_then(|area| area.get(..used)).ok_or_else(damaged)?;
+        let mut rest = area.get(first..).ok_or_else(damaged)?;
+        let mut keys = Vec::new();
+        loop {
+            let length = usize::from(le16(rest, 8));
+            if rest.len() < 16 || length < 16 || length % 8 != 0 || length > rest.len() {
+                return Err(damaged());
+            }
+            let key = Key(&rest[..length]);
+            let tail = if key.child().is_some() { 8 } else { 0 };
+            let key_length = usize::from(le16(rest, 10));
+            if length < 16 + tail {
+                return Err(damaged());
+            }
+            if !key.is_last() {
+                if key_length < 66 || 16 + key_length + tail > length {
+                    return Err(damaged());
+                }
+                if 66 + usize::from(key.file_name()[64]) * 2 > key_length {
+                    return Err(damaged());
+                }
+            }
+            let last = key.is_last();
+            keys.push(key);
+            if last {
+                return Ok(keys);
+            }
+            rest = &rest[length..];
+        }
+    }
+
+    /// The entry with that name, in whatever case.
+    pub(super) fn find(&self, upcase: &Upcase, name: &[u16]) -> Result<Option<Entry>, NtfsError> {
+        let mut node = self.root.clone();
+        let mut header = 16;
+        for _ in 0..MAX_DEPTH {
+            let mut child = None;
+            for key in self.keys(&node, header)? {
+                if !key.is_last() {
+                    match upcase.compare(name, &key.name()) {
+                        Ordering::Equal => return Ok(Some(key.entry())),
+                        Ordering::Greater => continue,
+                        Ordering::Less => {}
+                    }
+                }
+                child = key.child();
+                break;
+            }
+            let Some(child) = child else { return Ok(None) };
+            node = self.node(child)?;
+            header = 24;
+        }
+        Err(self.damaged("its index is deeper than can be"))
+    }
+
+    /// All entries in order, without the 8.3 names that files have besides.
+    pub(super) fn entries(&self) -> Result<Vec<Entry>, NtfsError> {
+        let mut entries = Vec::new();
+        let mut nodes = self.max_nodes();
+        self.walk(&self.root, 16, MAX_DEPTH, &mut nodes, &mut entries)?;
+        Ok(entries)
+    }
+
+    fn walk(
+        &self,
+        node: &[u8],
+        header: usize,
+        depth: usize,
+        nodes: &mut u64,
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), NtfsError> {
+        if depth == 0 || *nodes == 0 {
+            return Err(self.damaged("its index leads back to itself"));
+        }
+        *nodes -= 1;
+        for key in self.keys(node, header)? {
+            if let Some(child) = key.child() {
+                self.walk(&self.node(child)?, 24, depth - 1, nodes, entries)?;
+            }
+            if !key.is_last() && key.file_name()[65] != DOS_NAME {
+                entries.push(key.entry());
+            }
+        }
+        Ok(())
+    }
+}
