@@ -321,7 +321,7 @@ fn a_target_or_layout_that_will_not_do_is_refused_before_anything_is_sent() {
     says(failing.push(&target, trusting), 3, &["is damaged", &largest]);
     content.pop();
     fs::write(blob(&largest), &content).unwrap();
-    says(failing.push(&target, trusting), 3, &[&largest, "bytes, and it should be"]);
+    says(failing.push(&target, trusting), 3, &[&largest, "is damaged"]);
     fs::remove_file(blob(&largest)).unwrap();
     says(failing.push(&target, trusting), 1, &[&largest, "No such file"]);
     fs::write(failing.layout.join("index.json"), "{}").unwrap();
