@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::registry_args::RegistryArgs;
 use super::{Console, Failure};
-use crate::registry::{ImageName, LayoutImage, Registry, RegistryError};
+use crate::containerdisk::Layout;
+use crate::registry::{ImageName, Registry, RegistryError};
 
 /// Push an OCI layout to a registry and print its digest.
 ///
@@ -28,7 +29,7 @@ pub struct Args {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let image: ImageName = args.image.parse().map_err(RegistryError::from)?;
     image.push_tag().map_err(RegistryError::from)?;
-    let layout = LayoutImage::open(&args.layout).map_err(RegistryError::from)?;
+    let layout = Layout::open(&args.layout).map_err(RegistryError::from)?;
     let connection = args.registry.connection(&image)?;
     let pushed = Registry::open(image, connection)?.push_layout(&layout, console)?;
     console.note(format!("{} blobs uploaded, {} there already", pushed.blobs_uploaded, pushed.blobs_present));

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use zeroize::Zeroizing;
 
 use super::{Classify, Exit, Failure};
+use crate::containerdisk::LayoutError;
 use crate::registry::{
-    AuthFiles, CaError, ConnectFailure, Connection, Credential, CredentialError, ImageName, LayoutError,
-    RegistryError,
+    AuthFiles, CaError, ConnectFailure, Connection, Credential, CredentialError, ImageName, RegistryError,
 };
 
 /// More than any password; what is longer is refused further on.
@@ -79,7 +79,9 @@ impl Classify for RegistryError {
         match self {
             Self::Reference(_) | Self::PlainHttp { .. } => Exit::Usage,
             Self::Ca(CaError::Empty { .. } | CaError::Bad { .. }) => Exit::Rejected,
-            Self::Layout(LayoutError::Malformed { .. } | LayoutError::Damaged { .. }) => Exit::Rejected,
+            Self::Layout(LayoutError::Interrupted(error)) => error.exit(),
+            Self::Layout(LayoutError::Read { .. }) => Exit::Failed,
+            Self::Layout(_) => Exit::Rejected,
             Self::Credential(error) => error.exit(),
             Self::Interrupted(error) => error.exit(),
             _ => Exit::Failed,
@@ -97,7 +99,7 @@ impl Classify for RegistryError {
                 "look at user and password; a token may have expired: log in again"
             }
             Self::NotAllowed { .. } => "ask the registry's owner for the right to push there",
-            Self::Layout(LayoutError::Damaged { .. }) => "package the disk again",
+            Self::Layout(LayoutError::Blob { .. }) => "package the disk again",
             Self::Broken { .. } | Self::Stalled { .. } => {
                 "push again: blobs that are there already are not sent again"
             }

@@ -7,16 +7,17 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANG
 use reqwest::{Body, Url};
 use tokio::sync::mpsc;
 
-use super::feed::{Feed, Item, QUEUE, Source, pour};
+use super::RegistryError;
+use super::feed::{Content, Feed, Item, QUEUE};
 use super::http::{FINALISE, Http, SHORT, status_error};
 use super::network::Meter;
-use super::{LayoutBlob, RegistryError};
+use crate::containerdisk::Digest;
 
 /// How long an upload may stand still while it is the registry's turn: to take bytes, or to answer.
 const STALL: Duration = FINALISE;
 
 /// The size of a blob the registry holds, or nothing.
-pub(super) async fn size(http: &Http, digest: &str) -> Result<Option<u64>, RegistryError> {
+pub(super) async fn size(http: &Http, digest: Digest) -> Result<Option<u64>, RegistryError> {
     let doing = format!("looking for blob {digest}");
     let url = http.url(&format!("blobs/{digest}"))?;
     let response = http.send(&doing, |client| client.head(url.clone()).timeout(SHORT)).await?;
@@ -31,13 +32,10 @@ pub(super) async fn size(http: &Http, digest: &str) -> Result<Option<u64>, Regis
     }
 }
 
-/// Uploads a blob whose content can be read again, from its start each time.
-///
-/// The bytes must be known not to be there yet. `meter` counts them after `before` others.
+/// Uploads a blob that is not there, from its start each time. `meter` counts its bytes after `before` others.
 pub(super) async fn upload_again(
     http: &Http,
-    blob: &LayoutBlob,
-    source: &Source,
+    blob: &Content,
     meter: &Arc<Meter>,
     before: u64,
 ) -> Result<(), RegistryError> {
@@ -45,9 +43,9 @@ pub(super) async fn upload_again(
     loop {
         tried += 1;
         let (sender, items) = mpsc::channel(QUEUE);
-        let (blob_read, source) = (blob.clone(), source.clone());
+        let content = blob.clone();
         // Ends by itself when the receiving side is gone.
-        tokio::task::spawn_blocking(move || pour(&blob_read, &source, &sender));
+        tokio::task::spawn_blocking(move || content.pour(&sender));
         let error = match upload(http, items, Arc::clone(meter), before).await {
             Ok(_) => return Ok(()),
             Err(error) => error,
@@ -57,7 +55,7 @@ pub(super) async fn upload_again(
             _ => return Err(error),
         }
         // The failure may have hit only the answer.
-        if size(http, &blob.digest).await? == Some(blob.size) {
+        if size(http, blob.digest).await? == Some(blob.size) {
             return Ok(());
         }
     }
@@ -69,7 +67,7 @@ pub(super) async fn upload(
     items: mpsc::Receiver<Item>,
     meter: Arc<Meter>,
     before: u64,
-) -> Result<(String, u64), RegistryError> {
+) -> Result<(Digest, u64), RegistryError> {
     let doing = "uploading a blob";
     let url = begin(http).await?;
     let (feed, body) = Feed::body(items, meter, before);
@@ -78,7 +76,7 @@ pub(super) async fn upload(
     let Some((digest, size)) = feed.finished() else {
         return Err(http.protocol(doing, "an answer before everything was sent"));
     };
-    finish(http, url, &digest, size).await?;
+    finish(http, url, digest, size).await?;
     Ok((digest, size))
 }
 
@@ -133,9 +131,9 @@ async fn patch(http: &Http, url: &Url, feed: &Feed, body: Body) -> Result<Url, R
 }
 
 /// Names the content, waits for it to be in its place, and looks whether all of it is.
-async fn finish(http: &Http, mut url: Url, digest: &str, expected: u64) -> Result<(), RegistryError> {
+async fn finish(http: &Http, mut url: Url, digest: Digest, expected: u64) -> Result<(), RegistryError> {
     let doing = format!("finishing blob {digest}");
-    url.query_pairs_mut().append_pair("digest", digest);
+    url.query_pairs_mut().append_pair("digest", &digest.to_string());
     let put = |client: &reqwest::Client| client.put(url.clone()).header(CONTENT_LENGTH, 0).timeout(FINALISE);
     let failure = match http.send(&doing, put).await {
         Ok(response) if matches!(response.status().as_u16(), 201 | 202 | 204) => None,

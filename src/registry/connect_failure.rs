@@ -65,7 +65,8 @@ impl ConnectFailure {
     fn of_tls(error: &rustls::Error) -> Self {
         match error {
             rustls::Error::InvalidCertificate(certificate) => match certificate {
-                CertificateError::UnknownIssuer => Self::Untrusted,
+                // A bad signature: another authority of the same name, as after a renewal.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Untrusted,
                 CertificateError::Expired
                 | CertificateError::ExpiredContext { .. }
                 | CertificateError::NotValidYet

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{CaError, ConnectFailure, CredentialError, LayoutError, ReferenceError};
+use super::{CaError, ConnectFailure, CredentialError, ReferenceError};
+use crate::containerdisk::LayoutError;
 use crate::io::Interrupted;
 
 /// Why a push, or a step of it, failed.

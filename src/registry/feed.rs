@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream;
 use reqwest::Body;
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
+use super::RegistryError;
 use super::network::Meter;
-use super::{LayoutBlob, LayoutError, RegistryError};
+use crate::containerdisk::{Digest, LayoutError};
 
 /// Large enough that neither thread wakes often, small enough that a few in flight are no memory.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -28,8 +29,8 @@ pub(super) enum Item {
     Data(Bytes),
     /// All were sent; this is their digest.
     End {
-        /// `sha256:` and hex.
-        digest: String,
+        /// What the blob is called.
+        digest: Digest,
     },
     /// The producer failed.
     Failed(RegistryError),
@@ -42,7 +43,7 @@ struct State {
     /// Since when it is the network's turn; nothing while the producer is waited for.
     waiting: Option<Instant>,
     /// The digest, or why there is none. Nothing until the end.
-    end: Option<Result<String, RegistryError>>,
+    end: Option<Result<Digest, RegistryError>>,
 }
 
 /// Watches a body from outside while the connection takes it.
@@ -106,59 +107,70 @@ impl Feed {
     }
 
     /// The digest and size, once everything went through.
-    pub(super) fn finished(&self) -> Option<(String, u64)> {
+    pub(super) fn finished(&self) -> Option<(Digest, u64)> {
         let state = self.state();
         match &state.end {
-            Some(Ok(digest)) => Some((digest.clone(), state.sent)),
+            Some(Ok(digest)) => Some((*digest, state.sent)),
             _ => None,
         }
     }
 }
 
-/// What a blob is read from.
+/// A blob whose content can be read as often as it takes.
+#[derive(Debug, Clone)]
+pub(super) struct Content {
+    pub(super) digest: Digest,
+    /// Bytes.
+    pub(super) size: u64,
+    pub(super) source: Source,
+}
+
+/// Where the content is.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     File(PathBuf),
     Bytes(Bytes),
 }
 
-/// Sends a blob's content into a feed, and finds out on the way whether it is what its name says.
-pub(super) fn pour(blob: &LayoutBlob, source: &Source, items: &mpsc::Sender<Item>) {
-    let last = match read(blob, source, items) {
-        Ok(Some(end)) => end,
-        // Nobody listens any more; the other side knows why.
-        Ok(None) => return,
-        Err(error) => Item::Failed(error.into()),
-    };
-    let _ = items.blocking_send(last);
-}
+impl Content {
+    /// Sends the content into a feed. A file that is not what its name says fails at its end.
+    pub(super) fn pour(&self, items: &mpsc::Sender<Item>) {
+        let last = match &self.source {
+            Source::Bytes(bytes) => match items.blocking_send(Item::Data(bytes.clone())) {
+                Ok(()) => Item::End { digest: self.digest },
+                Err(_) => return,
+            },
+            Source::File(path) => match self.pour_file(path, items) {
+                Ok(Some(end)) => end,
+                // Nobody listens any more; the other side knows why.
+                Ok(None) => return,
+                Err(error) => Item::Failed(error.into()),
+            },
+        };
+        let _ = items.blocking_send(last);
+    }
 
-fn read(blob: &LayoutBlob, source: &Source, items: &mpsc::Sender<Item>) -> Result<Option<Item>, LayoutError> {
-    let unreadable = |source| LayoutError::Read { path: blob.path.clone(), source };
-    let mut reader: Box<dyn Read> = match source {
-        Source::File(path) => Box::new(File::open(path).map_err(unreadable)?),
-        Source::Bytes(bytes) => Box::new(io::Cursor::new(bytes.clone())),
-    };
-    let (mut hash, mut size) = (Sha256::new(), 0u64);
-    loop {
-        let mut chunk = Vec::with_capacity(CHUNK);
-        let read = reader.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).map_err(unreadable)?;
-        if read == 0 {
-            break;
+    fn pour_file(&self, path: &Path, items: &mpsc::Sender<Item>) -> Result<Option<Item>, LayoutError> {
+        let unreadable = |source| LayoutError::Read { path: path.into(), source };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let (mut hash, mut size) = (Sha256::new(), 0u64);
+        loop {
+            let mut chunk = Vec::with_capacity(CHUNK);
+            let read = file.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).map_err(unreadable)?;
+            if read == 0 {
+                break;
+            }
+            size += read as u64;
+            hash.update(&chunk);
+            if items.blocking_send(Item::Data(chunk.into())).is_err() {
+                return Ok(None);
+            }
         }
-        size += read as u64;
-        hash.update(&chunk);
-        if items.blocking_send(Item::Data(chunk.into())).is_err() {
-            return Ok(None);
+        let digest = Digest::from_hash(hash);
+        if digest != self.digest || size != self.size {
+            let (expected, found) = (self.digest.to_string(), digest.to_string());
+            return Err(LayoutError::Blob { path: path.into(), expected, found });
         }
+        Ok(Some(Item::End { digest }))
     }
-    let digest = format!("sha256:{}", hex::encode(hash.finalize()));
-    if digest != blob.digest || size != blob.size {
-        return Err(LayoutError::Damaged {
-            path: blob.path.clone(),
-            expected: blob.digest.clone(),
-            got: digest,
-        });
-    }
-    Ok(Some(Item::End { digest }))
 }

@@ -80,6 +80,19 @@ impl Http {
         self.backoff
     }
 
+    /// Asks whether there is a registry at all. Answers to the requests that follow may have no body, and so
+    /// no reason; this one's has.
+    pub(super) async fn hello(&self) -> Result<(), RegistryError> {
+        const DOING: &str = "asking for the registry";
+        let url = self.base.join("/v2/").map_err(|e| RegistryError::Setup { source: e.into() })?;
+        let response = self.send(DOING, |client| client.get(url.clone()).timeout(SHORT)).await?;
+        match response.status().as_u16() {
+            200 => Ok(()),
+            404 => Err(self.protocol(DOING, "there is no registry under its /v2/")),
+            _ => Err(status_error(DOING, response).await),
+        }
+    }
+
     /// An address within the repository.
     pub(super) fn url(&self, below: &str) -> Result<Url, RegistryError> {
         self.base.join(below).map_err(|e| RegistryError::Setup { source: e.into() })

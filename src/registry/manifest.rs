@@ -1,18 +1,13 @@
 //! The manifest: put under a tag, then read back by digest and by tag.
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
-use sha2::{Digest, Sha256};
 
 use super::RegistryError;
 use super::http::{self, Http, SHORT, status_error};
+use crate::containerdisk::Digest;
 
 /// Registries take no larger one.
-pub(super) const MAX_MANIFEST: usize = 4 << 20;
-
-/// `sha256:` and the hex digest of these bytes.
-pub(super) fn digest_of(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
-}
+const MAX_MANIFEST: usize = 4 << 20;
 
 /// Puts a manifest under a tag, and returns its digest when the registry serves it by both.
 pub(super) async fn publish(
@@ -20,8 +15,8 @@ pub(super) async fn publish(
     tag: &str,
     manifest: &[u8],
     media_type: &str,
-) -> Result<String, RegistryError> {
-    let digest = digest_of(manifest);
+) -> Result<Digest, RegistryError> {
+    let digest = Digest::of(manifest);
     let doing = format!("putting the manifest as '{tag}'");
     let url = http.url(&format!("manifests/{tag}"))?;
     let put = |client: &reqwest::Client| {
@@ -31,14 +26,14 @@ pub(super) async fn publish(
     if !response.status().is_success() {
         return Err(status_error(&doing, response).await);
     }
-    for reference in [digest.as_str(), tag] {
-        let held = digest_of(&get(http, reference, media_type).await?);
+    for reference in [digest.to_string().as_str(), tag] {
+        let held = Digest::of(&get(http, reference, media_type).await?);
         if held != digest {
             return Err(RegistryError::Mismatch {
                 what: format!("manifest '{reference}'"),
                 host: http.image().host().into(),
-                expected: digest.clone(),
-                got: held,
+                expected: digest.to_string(),
+                got: held.to_string(),
             });
         }
     }

@@ -1,9 +1,9 @@
 //! Registries: credentials, authentication, upload and verification.
 //!
 //! [`Registry::open`] takes an [`ImageName`], a [`Credential`] and how to connect. Then either
-//! [`Registry::push_layout`] sends a finished OCI layout, or [`Registry::begin_blob`] gives a [`BlobSink`], a
-//! [`std::io::Write`] whose bytes are uploaded while they are produced, and [`Registry::publish`] puts the
-//! manifest. A digest is returned only when the registry has served the manifest by it.
+//! [`Registry::push_layout`] sends a finished OCI layout, or [`Registry::begin_blob`] gives a [`BlobSink`] that
+//! uploads a layer while it is made, and [`Registry::publish`] puts the manifest. A digest is returned only
+//! when the registry has served the manifest by it.
 //!
 //! The protocol is the OCI distribution specification, version 1.1. All of it goes through one path
 //! (`http`): TLS is always verified, credentials are sent to the registry's own origin and to the token
@@ -18,7 +18,6 @@ mod credentials;
 mod error;
 mod feed;
 mod http;
-mod layout;
 mod manifest;
 mod network;
 mod push;
@@ -30,7 +29,6 @@ mod tls;
 pub use connect_failure::ConnectFailure;
 pub use credentials::{AuthFiles, Credential, CredentialError};
 pub use error::{RegistryError, ServerMessage};
-pub use layout::{LayoutBlob, LayoutError, LayoutImage};
 pub use push::{BlobOutcome, Connection, Pushed, Registry};
 pub use reference::{ImageName, ReferenceError};
 pub use secret::Secret;

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::Serialize;
 
-use super::feed::Source;
+use super::feed::{Content, Source};
 use super::http::Http;
-use super::manifest::digest_of;
 use super::network::{Meter, Network};
-use super::{BlobSink, Credential, ImageName, LayoutBlob, LayoutImage, RegistryError, blob, manifest};
+use super::{BlobSink, Credential, ImageName, RegistryError, blob, manifest};
+use crate::containerdisk::{Digest, Layout};
 use crate::io::{Progress, Task};
 
 /// How to connect.
@@ -39,7 +38,7 @@ pub struct Pushed {
     /// `HOST/REPOSITORY@sha256:HEX`.
     pub reference: String,
     /// The manifest's digest.
-    pub digest: String,
+    pub digest: Digest,
     /// The tag it can be found under, for now.
     pub tag: String,
     /// Bytes of the manifest and of all blobs it names.
@@ -67,45 +66,41 @@ impl Registry {
     }
 
     /// Pushes a finished image: the blobs that are not there, then its manifest.
-    pub fn push_layout(&self, image: &LayoutImage, progress: &dyn Progress) -> Result<Pushed, RegistryError> {
-        let total = image.blobs.iter().map(|blob| blob.size).sum();
+    pub fn push_layout(&self, layout: &Layout, progress: &dyn Progress) -> Result<Pushed, RegistryError> {
+        let blobs: Vec<_> = layout.layers.iter().chain([&layout.config]).collect();
+        let total = blobs.iter().map(|blob| blob.descriptor.size).sum();
         let task = progress.task("push", total);
         let meter = Arc::new(Meter::default());
+        self.network.wait(&*task, &meter, self.http.hello())??;
         let (mut before, mut uploaded) = (0, 0);
-        for blob in &image.blobs {
-            let source = Source::File(blob.path.clone());
-            match self.push(blob, &source, &*task, &meter, before)? {
-                BlobOutcome::Uploaded => uploaded += 1,
-                BlobOutcome::Present => {}
+        for blob in &blobs {
+            let (digest, size) = (blob.descriptor.digest, blob.descriptor.size);
+            let content = Content { digest, size, source: Source::File(blob.path.clone()) };
+            if self.push(&content, &*task, &meter, before)? == BlobOutcome::Uploaded {
+                uploaded += 1;
             }
-            before += blob.size;
+            before += size;
             meter.reached(before);
         }
-        let digest = self.publish(&image.manifest, &image.media_type, &*task)?;
+        let digest = self.publish(&layout.manifest_bytes, &layout.manifest_descriptor.media_type, &*task)?;
         Ok(Pushed {
-            reference: self.http.image().pinned(&digest),
+            reference: self.http.image().pinned(digest),
             digest,
             tag: self.tag.clone(),
-            size: total + image.manifest.len() as u64,
+            size: total + layout.manifest_descriptor.size,
             blobs_uploaded: uploaded,
-            blobs_present: image.blobs.len() - uploaded,
+            blobs_present: blobs.len() - uploaded,
         })
     }
 
     /// Pushes a small blob out of memory, as an image's configuration.
     pub fn push_bytes(&self, content: Vec<u8>, task: &dyn Task) -> Result<BlobOutcome, RegistryError> {
-        let blob = LayoutBlob {
-            digest: digest_of(&content),
-            size: content.len() as u64,
-            path: PathBuf::from("memory"),
-        };
-        let source = Source::Bytes(Bytes::from(content));
-        self.push(&blob, &source, task, &Arc::default(), 0)
+        let (digest, size) = (Digest::of(&content), content.len() as u64);
+        let content = Content { digest, size, source: Source::Bytes(content.into()) };
+        self.push(&content, task, &Arc::default(), 0)
     }
 
-    /// Begins a blob whose bytes are not known yet: they are uploaded while they are written to the sink.
-    ///
-    /// `task` counts the bytes sent and may stop the upload.
+    /// Begins a blob that is uploaded while it is made. `task` counts the bytes sent and may stop the upload.
     pub fn begin_blob(&self, task: Box<dyn Task>) -> BlobSink<'_> {
         BlobSink::begin(&self.network, Arc::clone(&self.http), task)
     }
@@ -117,7 +112,7 @@ impl Registry {
         manifest: &[u8],
         media_type: &str,
         task: &dyn Task,
-    ) -> Result<String, RegistryError> {
+    ) -> Result<Digest, RegistryError> {
         let work = manifest::publish(&self.http, &self.tag, manifest, media_type);
         self.network.wait(task, &Meter::default(), work)?
     }
@@ -129,17 +124,16 @@ impl Registry {
 
     fn push(
         &self,
-        blob: &LayoutBlob,
-        source: &Source,
+        blob: &Content,
         task: &dyn Task,
         meter: &Arc<Meter>,
         before: u64,
     ) -> Result<BlobOutcome, RegistryError> {
         let work = async {
-            if blob::size(&self.http, &blob.digest).await? == Some(blob.size) {
+            if blob::size(&self.http, blob.digest).await? == Some(blob.size) {
                 return Ok(BlobOutcome::Present);
             }
-            blob::upload_again(&self.http, blob, source, meter, before).await?;
+            blob::upload_again(&self.http, blob, meter, before).await?;
             Ok(BlobOutcome::Uploaded)
         };
         self.network.wait(task, meter, work)?

@@ -10,6 +10,8 @@ use std::str::FromStr;
 use oci_client::{ParseError, Reference};
 use thiserror::Error;
 
+use crate::containerdisk::{Digest, DigestError};
+
 /// Why a text is no image name, or not the kind that is needed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReferenceError {
@@ -75,7 +77,7 @@ pub struct ImageName {
     host: String,
     repository: String,
     tag: Option<String>,
-    digest: Option<String>,
+    digest: Option<Digest>,
 }
 
 impl ImageName {
@@ -94,9 +96,9 @@ impl ImageName {
         self.tag.as_deref()
     }
 
-    /// `sha256:` and 64 hex digits, if they were given.
-    pub fn digest(&self) -> Option<&str> {
-        self.digest.as_deref()
+    /// The digest, if one was given.
+    pub fn digest(&self) -> Option<Digest> {
+        self.digest
     }
 
     /// The tag to push to; a name without one, or with a digest, is refused.
@@ -110,7 +112,7 @@ impl ImageName {
     }
 
     /// `HOST/REPOSITORY@DIGEST`: what consumers pin. Never a tag in it, which CDI refuses beside a digest.
-    pub fn pinned(&self, digest: &str) -> String {
+    pub fn pinned(&self, digest: Digest) -> String {
         format!("{}/{}@{digest}", self.host, self.repository)
     }
 
@@ -182,11 +184,11 @@ impl FromStr for ImageName {
         // The placeholder stands for the host, which was checked above.
         let parsed = Reference::try_from(format!("host.invalid/{rest}"))
             .map_err(|e| ReferenceError::Name { text: owned(), why: explain(rest, &e) })?;
-        let digest = parsed.digest().map(str::to_ascii_lowercase);
-        if digest.as_ref().is_some_and(|d| !d.starts_with("sha256:")) {
-            let why = "a digest here is sha256: and 64 hex digits".into();
-            return Err(ReferenceError::Name { text: owned(), why });
-        }
+        let digest = parsed
+            .digest()
+            .map(|digest| digest.to_ascii_lowercase().parse())
+            .transpose()
+            .map_err(|e: DigestError| ReferenceError::Name { text: owned(), why: e.to_string() })?;
         // The crate makes up `latest` where neither tag nor digest is given; a tag is never assumed here.
         let name_and_tag = rest.split_once('@').map_or(rest, |(before, _)| before);
         let tag = parsed.tag().filter(|_| name_and_tag.contains(':'));
@@ -267,10 +269,11 @@ mod tests {
             assert_eq!(name.digest(), None);
         }
         let name: ImageName = format!("h.example/a:t@{HEX}").parse().unwrap();
-        assert_eq!((name.tag(), name.digest()), (Some("t"), Some(HEX)));
-        assert_eq!(name.pinned(HEX), format!("h.example/a@{HEX}"));
+        let digest = HEX.parse().unwrap();
+        assert_eq!((name.tag(), name.digest()), (Some("t"), Some(digest)));
+        assert_eq!(name.pinned(digest), format!("h.example/a@{HEX}"));
         let upper = format!("h.example/a@sha256:{}", HEX[7..].to_ascii_uppercase());
-        assert_eq!(upper.parse::<ImageName>().unwrap().digest(), Some(HEX));
+        assert_eq!(upper.parse::<ImageName>().unwrap().digest(), Some(digest));
     }
 
     #[test]

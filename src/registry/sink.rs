@@ -1,9 +1,9 @@
 //! A blob that is uploaded while it is made.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -11,20 +11,22 @@ use super::feed::{CHUNK, Item, QUEUE};
 use super::http::Http;
 use super::network::{Meter, Network};
 use super::{RegistryError, blob};
+use crate::containerdisk::{Chunk, Digest, Sink};
 use crate::io::Task;
 
-/// Takes a blob's bytes in order and uploads them; a full queue makes the writer wait.
+/// Uploads a layer as it comes; a full queue makes the layer wait.
 ///
-/// Dropped before [`BlobSink::finish`], the upload is broken off and nothing appears in the registry. After a
-/// write has failed, [`BlobSink::abandon`] tells why.
+/// Dropped before [`BlobSink::finish`], the upload is broken off and nothing appears in the registry. After
+/// [`Sink::take`] has failed, [`BlobSink::abandon`] tells why.
 pub struct BlobSink<'a> {
     network: &'a Network,
     task: Box<dyn Task>,
     meter: Arc<Meter>,
     items: mpsc::Sender<Item>,
-    chunk: BytesMut,
-    upload: JoinHandle<Result<(String, u64), RegistryError>>,
-    /// Why the writer was told to stop, if not because the upload ended.
+    /// Bytes handed to the upload.
+    taken: u64,
+    upload: JoinHandle<Result<(Digest, u64), RegistryError>>,
+    /// Why the layer was told to stop, if not because the upload ended.
     stopped: Option<RegistryError>,
 }
 
@@ -34,19 +36,17 @@ impl<'a> BlobSink<'a> {
         let meter = Arc::new(Meter::default());
         let counted = Arc::clone(&meter);
         let upload = network.handle().spawn(async move { blob::upload(&http, receiver, counted, 0).await });
-        Self { network, task, meter, items, chunk: BytesMut::new(), upload, stopped: None }
+        Self { network, task, meter, items, taken: 0, upload, stopped: None }
     }
 
-    /// Sends what is left, names the blob, and returns its size once the registry holds all of it.
-    pub fn finish(mut self, digest: &str) -> Result<u64, RegistryError> {
-        if self.send_chunk().is_ok() {
-            // Should the upload have ended already, joining it tells why.
-            let _ = self.send(Item::End { digest: digest.into() });
+    /// Names the blob, and returns its size once the registry holds all of it.
+    pub fn finish(mut self, digest: Digest) -> Result<u64, RegistryError> {
+        // Should the upload have ended already, joining it tells why.
+        let _ = self.send(Item::End { digest });
+        match self.stopped.take() {
+            Some(error) => Err(error),
+            None => self.join().map(|(_, size)| size),
         }
-        if let Some(error) = self.stopped.take() {
-            return Err(error);
-        }
-        self.join().map(|(_, size)| size)
     }
 
     /// Gives the blob up after a failure, and returns the upload's own error if that came first.
@@ -57,14 +57,9 @@ impl<'a> BlobSink<'a> {
         self.join().err()
     }
 
-    fn join(&mut self) -> Result<(String, u64), RegistryError> {
+    fn join(&mut self) -> Result<(Digest, u64), RegistryError> {
         let joined = self.network.wait(&*self.task, &self.meter, &mut self.upload)?;
         joined.map_err(|e| RegistryError::Setup { source: e.into() })?
-    }
-
-    fn send_chunk(&mut self) -> io::Result<()> {
-        let chunk: Bytes = self.chunk.split().freeze();
-        if chunk.is_empty() { Ok(()) } else { self.send(Item::Data(chunk)) }
     }
 
     fn send(&mut self, item: Item) -> io::Result<()> {
@@ -73,29 +68,26 @@ impl<'a> BlobSink<'a> {
             Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the upload has ended early")),
             Err(interrupted) => {
                 self.stopped = Some(interrupted.into());
-                // Not `ErrorKind::Interrupted`, which would only be tried again.
                 Err(io::Error::other(interrupted))
             }
         }
     }
 }
 
-impl Write for BlobSink<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let room = CHUNK - self.chunk.len();
-        let taken = buf.len().min(room);
-        if self.chunk.capacity() == 0 {
-            self.chunk.reserve(CHUNK);
+impl Sink for BlobSink<'_> {
+    fn take(&mut self, chunk: &Chunk) -> io::Result<()> {
+        let had = self.taken.checked_sub(chunk.offset()).ok_or_else(|| {
+            io::Error::other(format!("bytes {} to {} of the layer are missing", self.taken, chunk.offset()))
+        })?;
+        let mut bytes = Bytes::from_owner(chunk.clone());
+        let had = usize::try_from(had).unwrap_or(usize::MAX).min(bytes.len());
+        let _ = bytes.split_to(had);
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(CHUNK));
+            let size = piece.len() as u64;
+            self.send(Item::Data(piece))?;
+            self.taken += size;
         }
-        self.chunk.extend_from_slice(buf.get(..taken).unwrap_or(buf));
-        if self.chunk.len() >= CHUNK {
-            self.send_chunk()?;
-        }
-        Ok(taken)
-    }
-
-    /// Does nothing: chunks go when they are full, the last one in [`BlobSink::finish`].
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
