@@ -58,14 +58,20 @@ fn table(facts: &RootFacts) -> String {
         ("size", format!("{} bytes", facts.virtual_size)),
         (
             "layout",
-            format!("{}, {}-byte sectors, Windows on partition {}", facts.partition_scheme, facts.sector_size, facts.partition),
+            format!(
+                "{}, {}-byte sectors, Windows on partition {}",
+                facts.partition_scheme, facts.sector_size, facts.partition
+            ),
         ),
         ("edition", windows.edition_id.clone().unwrap_or_else(unknown)),
         ("build", windows.build.clone().unwrap_or_else(unknown)),
         ("release", windows.display_version.clone().unwrap_or_else(unknown)),
         ("image state", sysprep.image_state.clone().unwrap_or_else(unknown)),
         ("pointer", facts.pointer.clone().unwrap_or_else(|| "none".into())),
-        ("answer files", if facts.answer_files.is_empty() { "none".into() } else { facts.answer_files.join(", ") }),
+        (
+            "answer files",
+            if facts.answer_files.is_empty() { "none".into() } else { facts.answer_files.join(", ") },
+        ),
     ];
     rows.iter().map(|(name, value)| format!("{name:<13} {value}\n")).collect()
 }

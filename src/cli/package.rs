@@ -1,12 +1,200 @@
-//! `package`: a disk into a containerDisk layer, in one pass.
+//! `package`: a disk into a containerDisk, in one pass.
 
-use super::{Console, Exit, Failure};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::registry_args::RegistryArgs;
+use super::root_args::{FirstBootArg, drive_letter, open_disk, warn_about};
+use super::{Classify, Console, Exit, Failure};
+use crate::build::{Packaging, PublishError, Published, Target, publish};
+use crate::containerdisk::{Compression, CreatedError, Image, LayerError, LevelError, created_from_epoch};
+use crate::disk::Disk;
+use crate::io::{Overlay, Patch, ReadAt};
+use crate::registry::{ImageName, Registry, RegistryError};
+use crate::root;
+use crate::root::keep::{KeptVolume, Shipping};
 
 /// Package a root disk as a containerDisk.
+///
+/// The disk is read once and streamed: qcow2, tar, compressed frames, digest; into an OCI layout, a registry, or
+/// both at the same time, without a temporary copy. What NTFS calls free is not shipped. The same disk gives the
+/// same digest, be it raw, sparse or qcow2. An unfit root is refused, as by `audit`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+#[command(group(clap::ArgGroup::new("target").required(true).multiple(true).args(["output", "push"])))]
+pub struct Args {
+    /// The root disk: raw, qcow2 or a block device.
+    #[arg(long, value_name = "DISK")]
+    disk: PathBuf,
+    /// Seal it on the way, as `prepare-sealed-root` would; the disk is not changed.
+    #[arg(long, conflicts_with_all = ["patch", "no_audit"])]
+    seal: bool,
+    /// Lay a patch over it that `prepare-sealed-root --patch` made.
+    #[arg(long, value_name = "FILE")]
+    patch: Option<PathBuf>,
+    /// With --seal: the drive letter the answer CD will have.
+    #[arg(long, value_name = "LETTER", default_value = "D", value_parser = drive_letter, requires = "seal")]
+    sysprep_drive: char,
+    /// With --seal: how a clone's first boot finds its answers.
+    #[arg(long, value_enum, default_value = "answer-cd", requires = "seal")]
+    first_boot: FirstBootArg,
+    /// Make a new OCI layout.
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Push to HOST[:PORT]/REPOSITORY:TAG.
+    #[arg(long, value_name = "REFERENCE")]
+    push: Option<String>,
+    /// How the layer is compressed.
+    #[arg(long, value_enum, default_value = "zstd")]
+    compression: CompressionArg,
+    /// How hard: 1 to 19 for zstd [default: 3], 1 to 9 for gzip [default: 6].
+    #[arg(long, value_name = "N")]
+    level: Option<i32>,
+    /// Ship what NTFS calls free as well, deleted files included.
+    #[arg(long)]
+    keep_free_clusters: bool,
+    /// Package whatever the disk holds, fit or not, Windows or not.
+    #[arg(long)]
+    no_audit: bool,
+    /// Print what was published as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CompressionArg {
+    Zstd,
+    Gzip,
+    None,
+}
 
 /// Runs the command.
-pub fn run(_: Args, _: &Console) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Failed, "not built yet"))
+pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
+    let compression = compression(args.compression, args.level)?;
+    let registry = open_registry(args.push.as_deref(), &args.registry)?;
+    let disk = open_disk(&args.disk)?;
+    let patch = patch(&args, &disk, console)?;
+    let view = Overlay::new(&disk, patch);
+    if !args.no_audit && !args.seal {
+        let examination = root::examine(&view).map_err(|e| Failure::from(e).context(args.disk.display()))?;
+        warn_about(&examination, console);
+        examination.fit().map_err(|e| Failure::from(e).context(args.disk.display()))?;
+    }
+    let packaging = Packaging {
+        compression,
+        keep_free_clusters: args.keep_free_clusters,
+        image: Image { created: created()?, env: BTreeMap::new(), annotations: BTreeMap::new() },
+    };
+    let target = Target { layout: args.output.as_deref(), registry: registry.as_ref() };
+    let published = publish(&view, &packaging, target, console)?;
+    tell(&published, args.output.as_deref(), console);
+    if args.json {
+        console.json(&published);
+    } else {
+        let name = published.reference.clone().unwrap_or_else(|| published.digest.to_string());
+        console.result(format!("{name}\n"));
+    }
+    Ok(())
+}
+
+/// Opens the registry of a `--push`; its login is read here, nothing is sent.
+pub fn open_registry(push: Option<&str>, args: &RegistryArgs) -> Result<Option<Registry>, Failure> {
+    let Some(push) = push else { return Ok(None) };
+    let image: ImageName = push.parse().map_err(RegistryError::from)?;
+    image.push_tag().map_err(RegistryError::from)?;
+    let connection = args.connection(&image)?;
+    Ok(Some(Registry::open(image, connection)?))
+}
+
+/// When the image says it was made: as SOURCE_DATE_EPOCH has it, or not at all.
+pub fn created() -> Result<Option<String>, Failure> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => Ok(Some(created_from_epoch(&text)?)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Says what was left out, and what could not be.
+pub fn tell_volumes(volumes: &[KeptVolume], console: &Console) {
+    for volume in volumes {
+        match &volume.shipping {
+            Shipping::InUse { left_out, .. } => {
+                console.note(format!(
+                    "partition {}: {} MiB of free space not shipped",
+                    volume.number,
+                    left_out >> 20
+                ));
+            }
+            Shipping::Whole { why } => {
+                console.note(format!("partition {}: shipped whole ({why})", volume.number));
+            }
+        }
+    }
+}
+
+fn tell(published: &Published, layout: Option<&Path>, console: &Console) {
+    tell_volumes(&published.volumes, console);
+    console.note(format!("layer: {} bytes", published.layer_size));
+    if let Some(layout) = layout {
+        console.note(format!("OCI layout: {}", layout.display()));
+    }
+}
+
+fn compression(kind: CompressionArg, level: Option<i32>) -> Result<Compression, Failure> {
+    Ok(match kind {
+        CompressionArg::Zstd => Compression::zstd(level)?,
+        CompressionArg::Gzip => Compression::gzip(level)?,
+        CompressionArg::None if level.is_some() => {
+            return Err(Failure::new(Exit::Usage, "--compression none has no --level"));
+        }
+        CompressionArg::None => Compression::None,
+    })
+}
+
+fn patch(args: &Args, disk: &Disk, console: &Console) -> Result<Patch, Failure> {
+    if args.seal {
+        let sealed = root::seal(disk, &args.first_boot.with_drive(args.sysprep_drive))
+            .map_err(|e| Failure::from(e).context(args.disk.display()))?;
+        warn_about(&sealed.examination, console);
+        return Ok(sealed.patch);
+    }
+    let Some(file) = &args.patch else { return Ok(Patch::new()) };
+    let json = std::fs::read(file)
+        .map_err(|e| Failure::new(Exit::Failed, format!("{} can't be read: {e}", file.display())))?;
+    Patch::from_json(&json, disk as &dyn ReadAt).map_err(|e| Failure::from(e).context(file.display()))
+}
+
+impl Classify for LevelError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+impl Classify for CreatedError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+impl Classify for PublishError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Keep(error) => error.exit(),
+            Self::Layer(LayerError::Interrupted(error)) => error.exit(),
+            Self::Layer(LayerError::Changed(_) | LayerError::Differs { .. }) => Exit::Refused,
+            Self::Layer(_) | Self::Document(_) => Exit::Failed,
+            Self::Layout(error) => error.exit(),
+            Self::Registry(error) => error.exit(),
+        }
+    }
+
+    fn cure(&self) -> Option<String> {
+        match self {
+            Self::Registry(error) => error.cure(),
+            _ => None,
+        }
+    }
 }

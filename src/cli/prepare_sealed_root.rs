@@ -52,14 +52,16 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let new = target.map(|path| NewFile::create(path, privacy)).transpose()?;
     let disk = open_disk(&args.disk)?;
     let in_disk = |failure: Failure| failure.context(args.disk.display());
-    let first_boot =
-        if args.remove_pointer { FirstBoot::NoPointer } else { args.first_boot.with_drive(args.sysprep_drive) };
+    let first_boot = if args.remove_pointer {
+        FirstBoot::NoPointer
+    } else {
+        args.first_boot.with_drive(args.sysprep_drive)
+    };
     let sealed = root::seal(&disk, &first_boot).map_err(|e| in_disk(e.into()))?;
     warn_about(&sealed.examination, console);
     let report = sealed.report;
     if let Some(mut file) = new {
-        let write_error =
-            |source| NewPathError::Io { path: target.cloned().unwrap_or_default(), source };
+        let write_error = |source| NewPathError::Io { path: target.cloned().unwrap_or_default(), source };
         if args.patch.is_some() {
             let json = sealed.patch.to_json(disk.size()).map_err(|e| in_disk(e.into()))?;
             file.write_all(&json).map_err(write_error)?;

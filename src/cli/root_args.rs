@@ -81,7 +81,8 @@ impl Classify for RootError {
 
     fn cure(&self) -> Option<String> {
         let Self::Refused { refusals } = self else { return None };
-        let mut cures: Vec<_> = refusals.iter().map(|refusal| format!("{refusal}: {}", refusal.cure())).collect();
+        let mut cures: Vec<_> =
+            refusals.iter().map(|refusal| format!("{refusal}: {}", refusal.cure())).collect();
         if let [_] = cures.as_slice() {
             cures = refusals.iter().map(|refusal| refusal.cure().to_owned()).collect();
         }

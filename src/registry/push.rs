@@ -93,6 +93,11 @@ impl Registry {
         })
     }
 
+    /// Asks whether the registry is there and takes the login, before anything is made for it.
+    pub fn hello(&self, progress: &dyn Progress) -> Result<(), RegistryError> {
+        self.network.wait(&*progress.task("registry", 0), &Meter::default(), self.http.hello())?
+    }
+
     /// Pushes a small blob out of memory, as an image's configuration.
     pub fn push_bytes(&self, content: Vec<u8>, task: &dyn Task) -> Result<BlobOutcome, RegistryError> {
         let (digest, size) = (Digest::of(&content), content.len() as u64);

@@ -124,7 +124,9 @@ mod tests {
     #[test]
     fn passwords_are_told_from_what_setup_left() {
         let answer = |value: &str| {
-            format!("<unattend><a><AdministratorPassword><Value>{value}</Value><PlainText>true</PlainText></AdministratorPassword></a></unattend>")
+            format!(
+                "<unattend><a><AdministratorPassword><Value>{value}</Value><PlainText>true</PlainText></AdministratorPassword></a></unattend>"
+            )
         };
         assert!(xml_holds_password(&answer("secret")));
         assert!(xml_holds_password(&answer("&#65;")));

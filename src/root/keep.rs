@@ -12,6 +12,7 @@ mod volume;
 use std::io;
 use std::ops::Range;
 
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::disk::partitions::{self, PartitionError};
@@ -43,7 +44,8 @@ pub enum KeepError {
 }
 
 /// A partition, and what is shipped of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct KeptVolume {
     /// The partition's number in its table.
     pub number: u32,

@@ -57,7 +57,9 @@ impl Refusal {
             Self::BitLocker { .. } => {
                 "start Windows, run manage-bde -off C:, wait until it is fully decrypted, and generalise again"
             }
-            Self::DirtyHive { .. } => "start that Windows, generalise it again, and let it shut down by itself",
+            Self::DirtyHive { .. } => {
+                "start that Windows, generalise it again, and let it shut down by itself"
+            }
             Self::Password { .. } => "delete the file in Windows before it is generalised",
         }
     }

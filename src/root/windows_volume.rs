@@ -60,7 +60,9 @@ impl<'d> WindowsVolume<'d> {
         match found {
             Some((partition, volume)) => Ok(Self { table, partition, volume }),
             None if !locked.is_empty() => Err(RootError::Refused { refusals: locked }),
-            None if looked_at.is_empty() => Err(RootError::NoWindows { looked_at: "it has no partitions".into() }),
+            None if looked_at.is_empty() => {
+                Err(RootError::NoWindows { looked_at: "it has no partitions".into() })
+            }
             None => Err(RootError::NoWindows { looked_at: looked_at.join(", ") }),
         }
     }

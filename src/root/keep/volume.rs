@@ -1,5 +1,7 @@
 //! One partition: may its free clusters be left out, and if not, why.
 
+use serde::Serialize;
+
 use crate::disk::partitions::Partition;
 use crate::io::{ReadAt, Window};
 use crate::ntfs::{Extent, NtfsError, Probe, Volume, probe};
@@ -14,7 +16,8 @@ const DROPPED: [&str; 3] = ["pagefile.sys", "swapfile.sys", "hiberfil.sys"];
 const MOST_EXTENTS: usize = 1 << 16;
 
 /// What is left out of a partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Shipping {
     /// What NTFS says is in use, less the content of some files.
     InUse {
