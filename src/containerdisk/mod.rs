@@ -17,7 +17,7 @@ pub use image::{
 };
 pub use layer::{Chunk, Layer, LayerError, LayerInfo, Sink};
 pub use layout::LayoutWriter;
-pub use qcow2::Qcow2Image;
+pub use qcow2::{Qcow2Image, Qcow2WriteError};
 pub use stored::{Blob, Layout, LayoutError};
 pub use tar::Tar;
 pub use verify::{Verified, verify};

@@ -6,10 +6,12 @@
 //! Format: QEMU's docs/interop/qcow2.txt, version 3. The file holds, in this order: header, refcount table,
 //! refcount blocks, L1 table, the L2 tables that are needed, and the data clusters in the disk's order.
 
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 
-use crate::io::ReadAt;
+use thiserror::Error;
+
+use crate::io::{Interrupted, ReadAt, Task};
 use crate::root::keep::{CLUSTER, Kept};
 
 const CLUSTER_BITS: u32 = CLUSTER.trailing_zeros();
@@ -22,6 +24,22 @@ const PER_REFCOUNT_BLOCK: u64 = CLUSTER / 2;
 /// An L1 or L2 entry whose cluster has a refcount of exactly one.
 const COPIED: u64 = 1 << 63;
 const HEADER_LENGTH: u32 = 104;
+/// Bytes written at once.
+const WRITE_AT_ONCE: u64 = 4 << 20;
+
+/// Why a qcow2 file was not written.
+#[derive(Debug, Error)]
+pub enum Qcow2WriteError {
+    /// The disk could not be read, or has changed in the meantime.
+    #[error("reading the disk failed")]
+    Read(#[source] io::Error),
+    /// The file could not be written.
+    #[error("writing the qcow2 file failed")]
+    Write(#[source] io::Error),
+    /// The user asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
 
 /// The qcow2 file of a disk, as bytes that can be read at any offset.
 pub struct Qcow2Image<'d> {
@@ -86,6 +104,20 @@ impl<'d> Qcow2Image<'d> {
     /// The size of the disk inside, in bytes: whole sectors, as QEMU rounds too.
     pub fn virtual_size(&self) -> u64 {
         self.disk.size().next_multiple_of(512)
+    }
+
+    /// Writes the whole file, for those who want it on a disk of their own.
+    pub fn write(&self, out: &mut dyn Write, task: &dyn Task) -> Result<(), Qcow2WriteError> {
+        let mut buf = vec![0; WRITE_AT_ONCE as usize];
+        let mut at = 0;
+        while at < self.size() {
+            let piece = &mut buf[..(self.size() - at).min(WRITE_AT_ONCE) as usize];
+            task.advance(piece.len() as u64)?;
+            self.read_exact_at(piece, at).map_err(Qcow2WriteError::Read)?;
+            out.write_all(piece).map_err(Qcow2WriteError::Write)?;
+            at += piece.len() as u64;
+        }
+        self.check_unchanged().map_err(Qcow2WriteError::Read)
     }
 
     /// Fills one cluster of what comes before the data.
