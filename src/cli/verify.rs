@@ -1,12 +1,135 @@
 //! `verify`: media against their pins.
 
-use super::{Console, Exit, Failure};
+use std::path::PathBuf;
 
-/// Hash media and check them against their pins.
+use serde::Serialize;
+
+use super::recipe::OverrideArgs;
+use super::{Classify, Console, Exit, Failure};
+use crate::media::{self, HashError, MediaError, MediaFacts, PinnedFile, Sha256};
+use crate::recipe;
+
+/// Hash a recipe's media and check them against their pins.
+///
+/// Files are read and never changed. Exit code 3 when one is missing or is not
+/// what the recipe pins.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The recipe.
+    recipe: PathBuf,
+    /// Where the media are, instead of the recipe's own folder.
+    #[arg(long, value_name = "DIR")]
+    media_dir: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Classify for MediaError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Missing { .. }
+            | Self::NotAFile { .. }
+            | Self::Mismatch { .. }
+            | Self::NotAnImage { .. }
+            | Self::Hash(HashError::Changed { .. }) => Exit::Rejected,
+            Self::Open { .. } | Self::Hash(HashError::Read { .. }) => Exit::Failed,
+            Self::Hash(HashError::Interrupted(_)) => Exit::Interrupted,
+        }
+    }
+
+    fn cure(&self) -> Option<String> {
+        let cure = match self {
+            Self::Missing { .. } => {
+                "put the file there, or name its folder with --media-dir; sealroot downloads nothing"
+            }
+            Self::NotAFile { .. } => "name an ISO file in the recipe",
+            Self::Mismatch { .. } => {
+                "get the medium again; change the pin only if its publisher names the hash it has"
+            }
+            Self::NotAnImage { .. } => "get the medium, and its hash from its publisher",
+            Self::Hash(HashError::Changed { .. }) => "wait until it is whole, then verify again",
+            Self::Open { .. } | Self::Hash(_) => return None,
+        };
+        Some(cure.into())
+    }
+}
+
+/// One medium of `verify --json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    medium: &'static str,
+    path: PathBuf,
+    expected: Sha256,
+    verified: bool,
+    /// Of a file that is not the pinned one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    got: Option<Sha256>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facts: Option<MediaFacts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Report {
+    fn new(medium: &'static str, pinned: &PinnedFile, result: &Result<MediaFacts, MediaError>) -> Self {
+        let got = match result {
+            Err(MediaError::Mismatch { got, .. }) => Some(*got),
+            _ => None,
+        };
+        Self {
+            medium,
+            path: pinned.path.clone(),
+            expected: pinned.sha256,
+            verified: result.is_ok(),
+            got,
+            facts: result.as_ref().ok().cloned(),
+            error: result.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
 
 /// Runs the command.
-pub fn run(_: Args, _: &Console) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Failed, "not built yet"))
+pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
+    let recipe = recipe::load(&args.recipe, &args.overrides.set)?;
+    let pinned = recipe.pinned(args.media_dir.as_deref());
+    let results = media::verify(&pinned, console)?;
+    let pins = [("windows", &recipe.media.windows.pin_at), ("virtio", &recipe.media.virtio.pin_at)];
+    let mut reports = Vec::new();
+    let mut failures = Vec::new();
+    for (((medium, pin_at), pinned), result) in pins.into_iter().zip(&pinned).zip(results) {
+        reports.push(Report::new(medium, pinned, &result));
+        match result {
+            Ok(facts) if !args.json => console.result(line(medium, &facts)),
+            Ok(_) => {}
+            Err(error) => {
+                let context = format!("{medium} (pinned at {}:{pin_at})", args.recipe.display());
+                failures.push(Failure::from(error).context(context));
+            }
+        }
+    }
+    if args.json {
+        console.json(&reports);
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    // A medium that fails its check says more than one that can't be read.
+    let rejected = failures.iter().any(|failure| failure.exit() == Exit::Rejected);
+    let exit = if rejected { Exit::Rejected } else { Exit::Failed };
+    let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
+    Err(Failure::new(exit, told.join("\n\n")))
+}
+
+fn line(medium: &str, facts: &MediaFacts) -> String {
+    let label = facts.label.as_deref().map(|label| format!(", volume {label}")).unwrap_or_default();
+    format!(
+        "{medium}: verified {}\n  {} bytes, {}{label}\n  sha256 {}\n",
+        facts.path.display(),
+        facts.size,
+        facts.format.name(),
+        facts.sha256
+    )
 }

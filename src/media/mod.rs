@@ -1,1 +1,13 @@
 //! Installation media: hashing against a pin, and what a file is.
+
+mod hash;
+mod pin;
+mod sniff;
+mod verify;
+mod volume;
+
+pub use hash::{FileHash, HashError, hash};
+pub use pin::{PinError, Sha256};
+pub use sniff::{Content, sniff};
+pub use verify::{MediaError, MediaFacts, PinnedFile, verify};
+pub use volume::{Volume, VolumeKind};

@@ -1,0 +1,183 @@
+//! Pinned files against their pins: all side by side, one thread each.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::{Content, FileHash, HashError, Sha256, VolumeKind, hash, sniff};
+use crate::io::{Interrupted, Progress, SourceFile};
+
+/// A file and the hash it must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its pin.
+    pub sha256: Sha256,
+}
+
+/// What is known of a medium that matches its pin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MediaFacts {
+    /// The file that was hashed.
+    pub path: PathBuf,
+    /// In bytes.
+    pub size: u64,
+    /// Of the whole file; the same as its pin.
+    pub sha256: Sha256,
+    /// The file systems on it.
+    pub format: VolumeKind,
+    /// The volume's label: for people to read, never to decide by.
+    pub label: Option<String>,
+}
+
+/// Why a medium is not what the recipe pins.
+#[derive(Debug, Error)]
+pub enum MediaError {
+    /// There is no such file.
+    #[error("{} is not there", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A folder, a FIFO or the like.
+    #[error("{} is no medium", path.display())]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        source: io::Error,
+    },
+    /// It is there and can't be read.
+    #[error("{} can't be opened", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not the one that was pinned.
+    #[error("{}: {}", path.display(), Findings { size: *size, expected, got, content })]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// In bytes.
+        size: u64,
+        /// The pin.
+        expected: Sha256,
+        /// The file's SHA-256.
+        got: Sha256,
+        /// What the file was found to be.
+        content: Content,
+    },
+    /// The pin is right, and what it pins is no medium.
+    #[error("{} matches its pin, but it is {content}; somebody pinned the wrong file", path.display())]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+        /// What the file was found to be.
+        content: Content,
+    },
+    /// It can't be hashed.
+    #[error(transparent)]
+    Hash(#[from] HashError),
+}
+
+/// Expected and found, in lines under each other, and what explains the difference.
+struct Findings<'a> {
+    size: u64,
+    expected: &'a Sha256,
+    got: &'a Sha256,
+    content: &'a Content,
+}
+
+impl fmt::Display for Findings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.content {
+            Content::Image(volume) => match volume.size {
+                Some(says) if says > self.size => write!(
+                    f,
+                    "truncated: the volume says {says} bytes, the file has {}; an incomplete download or copy",
+                    self.size
+                )?,
+                _ => write!(
+                    f,
+                    "a disc image, but not the pinned one (volume label {})",
+                    volume.label.as_deref().unwrap_or("empty")
+                )?,
+            },
+            other => write!(f, "this is {other}")?,
+        }
+        write!(
+            f,
+            "\n  size      {} bytes\n  expected  {}\n  got       {}",
+            self.size, self.expected, self.got
+        )
+    }
+}
+
+impl MediaError {
+    /// Whether the user asked to stop.
+    pub fn interrupted(&self) -> bool {
+        matches!(self, Self::Hash(HashError::Interrupted(_)))
+    }
+}
+
+/// Hashes every file and compares; one result for each, in the same order. Files are read and never changed.
+///
+/// An interruption is the whole call's.
+pub fn verify(
+    files: &[PinnedFile],
+    progress: &dyn Progress,
+) -> Result<Vec<Result<MediaFacts, MediaError>>, Interrupted> {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            files.iter().map(|file| scope.spawn(move || verify_one(file, progress))).collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    if results.iter().any(|result| result.as_ref().is_err_and(MediaError::interrupted)) {
+        return Err(Interrupted);
+    }
+    Ok(results)
+}
+
+fn verify_one(pinned: &PinnedFile, progress: &dyn Progress) -> Result<MediaFacts, MediaError> {
+    let path = || pinned.path.clone();
+    let file = SourceFile::open(&pinned.path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => MediaError::Missing { path: path() },
+        io::ErrorKind::InvalidInput => MediaError::NotAFile { path: path(), source },
+        _ => MediaError::Open { path: path(), source },
+    })?;
+    let content = sniff(&file).map_err(|source| HashError::Read { path: path(), offset: 0, source })?;
+    let FileHash { size, sha256 } = hash(&file, &pinned.path, &task_name(&pinned.path), progress)?;
+    if sha256 != pinned.sha256 {
+        return Err(MediaError::Mismatch {
+            path: path(),
+            size,
+            expected: pinned.sha256,
+            got: sha256,
+            content,
+        });
+    }
+    match content {
+        Content::Image(volume) => {
+            Ok(MediaFacts { path: path(), size, sha256, format: volume.kind, label: volume.label })
+        }
+        content => Err(MediaError::NotAnImage { path: path(), content }),
+    }
+}
+
+/// A file's name, cut to what a progress line has room for.
+fn task_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    match name.char_indices().nth(24) {
+        None => name.into_owned(),
+        Some(_) => format!("{}...", name.chars().take(21).collect::<String>()),
+    }
+}

@@ -1,0 +1,281 @@
+//! A recipe's values. Every doc comment here is also what editors show, through the JSON Schema.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
+use serde_json::Value;
+
+use super::problem::Place;
+use super::rules::pattern;
+use crate::media::{PinnedFile, Sha256};
+
+/// A Sealroot recipe: which media are used, and what is made of them.
+#[derive(Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Recipe {
+    /// The version of this format.
+    #[schemars(range(min = 1, max = 1))]
+    pub schema: u32,
+    /// Names what is made of this recipe: a DNS label.
+    #[schemars(regex(pattern = pattern::DNS_LABEL))]
+    pub name: String,
+    /// The installation media, each pinned by its hash.
+    pub media: Media,
+    /// What the installation's answer file says.
+    #[schemars(default)]
+    pub install: Install,
+    /// What a clone's answer file says.
+    #[schemars(default)]
+    pub clone: CloneSettings,
+    /// The installed, generalised root disk.
+    #[schemars(default)]
+    pub root: Root,
+    /// The image that is made of the root disk.
+    #[schemars(default)]
+    pub image: Image,
+    /// The recipe's file.
+    #[schemars(skip)]
+    pub file: PathBuf,
+}
+
+impl Recipe {
+    /// A file that the recipe names: names start from the recipe's own folder.
+    pub fn path(&self, name: &Path) -> PathBuf {
+        super::source::folder(&self.file).join(name)
+    }
+
+    /// Both media with their pins, Windows first. Names start from `media_dir` where one is given.
+    pub fn pinned(&self, media_dir: Option<&Path>) -> [PinnedFile; 2] {
+        let medium = |file: &Path, sha256| PinnedFile {
+            path: media_dir.map_or_else(|| self.path(file), |folder| folder.join(file)),
+            sha256,
+        };
+        let Media { windows, virtio } = &self.media;
+        [medium(&windows.file, windows.sha256), medium(&virtio.file, virtio.sha256)]
+    }
+}
+
+/// The installation media, each pinned by its hash.
+#[derive(Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Media {
+    /// The Windows installation ISO.
+    pub windows: Medium<WindowsExpect>,
+    /// The virtio-win driver ISO.
+    pub virtio: Medium<VirtioExpect>,
+}
+
+/// A pinned file.
+#[derive(Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields, rename = "{E}Medium")]
+pub struct Medium<E: Default> {
+    /// The file, from the recipe's folder or from `--media-dir`.
+    #[schemars(with = "String", length(min = 1))]
+    pub file: PathBuf,
+    /// SHA-256 of the file, as 64 hexadecimal digits.
+    pub sha256: Sha256,
+    /// What is on the medium.
+    #[schemars(default)]
+    pub expect: E,
+    /// Where the pin stands.
+    #[schemars(skip)]
+    pub pin_at: Place,
+}
+
+/// What is on a Windows medium.
+#[derive(Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct WindowsExpect {
+    /// The image's exact NAME in install.wim, which is not always its DISPLAYNAME.
+    pub name: Option<String>,
+    /// The image's EDITIONID, as `Professional`.
+    #[schemars(regex(pattern = pattern::WORD))]
+    pub edition_id: Option<String>,
+    /// The image's architecture.
+    pub architecture: Option<Architecture>,
+    /// The image's language, as `en-US`.
+    #[schemars(regex(pattern = pattern::LANGUAGE))]
+    pub language: Option<String>,
+    /// BUILD in install.wim. Releases that are enablement packages carry the build they are based on.
+    #[schemars(range(min = 6000, max = 99999))]
+    pub wim_build: Option<u32>,
+    /// The release, as `24H2`; not on the medium, so that the pin alone stands for it.
+    #[schemars(regex(pattern = pattern::WORD))]
+    pub release: Option<String>,
+    /// The release's build, as `26100.1742`; not on the medium, so that the pin alone stands for it.
+    #[schemars(regex(pattern = pattern::BUILD))]
+    pub build: Option<String>,
+}
+
+/// A processor architecture, as Windows calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+pub enum Architecture {
+    /// 64-bit x86.
+    Amd64,
+}
+
+/// What is on a virtio-win medium.
+#[derive(Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields, default)]
+pub struct VirtioExpect {
+    /// The drivers' version, as `0.1.285`.
+    #[schemars(regex(pattern = pattern::VIRTIO_VERSION))]
+    pub version: Option<String>,
+    /// The folder of the recipe's Windows below each driver's.
+    pub os: Option<VirtioOs>,
+    /// The drivers that must be there for that Windows, by folder.
+    #[schemars(inner(regex(pattern = pattern::WORD)))]
+    pub drivers: Vec<String>,
+}
+
+/// A Windows, as virtio-win names its folders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub enum VirtioOs {
+    /// Windows 10.
+    #[schemars(rename = "w10")]
+    Windows10,
+    /// Windows 11.
+    #[schemars(rename = "w11")]
+    Windows11,
+    /// Windows Server 2016.
+    #[schemars(rename = "2k16")]
+    Server2016,
+    /// Windows Server 2019.
+    #[schemars(rename = "2k19")]
+    Server2019,
+    /// Windows Server 2022.
+    #[schemars(rename = "2k22")]
+    Server2022,
+    /// Windows Server 2025.
+    #[schemars(rename = "2k25")]
+    Server2025,
+}
+
+/// What the installation's answer file says.
+#[derive(Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Install {
+    /// The NAME of the image that is installed; `media.windows.expect.name` where it is left out.
+    pub image_name: Option<String>,
+    /// The computer's name while it is installed; made up where it is left out.
+    #[schemars(regex(pattern = pattern::HOSTNAME))]
+    pub hostname: Option<String>,
+    /// The local administrator's account.
+    pub username: Option<String>,
+    /// Language and formats, as `en-US`.
+    #[schemars(regex(pattern = pattern::LANGUAGE))]
+    pub locale: Option<String>,
+    /// The time zone by its Windows name, as `W. Europe Standard Time`.
+    pub time_zone: Option<String>,
+}
+
+/// What a clone's answer file says.
+#[derive(Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct CloneSettings {
+    /// The computer's name; made up where it is left out.
+    #[schemars(regex(pattern = pattern::HOSTNAME))]
+    pub hostname: Option<String>,
+    /// The local administrator's account.
+    pub username: Option<String>,
+    /// Language and formats, as `en-US`.
+    #[schemars(regex(pattern = pattern::LANGUAGE))]
+    pub locale: Option<String>,
+    /// The time zone by its Windows name, as `W. Europe Standard Time`.
+    pub time_zone: Option<String>,
+}
+
+/// The installed, generalised root disk.
+#[derive(Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields, default)]
+pub struct Root {
+    /// The disk's file, from the recipe's folder; `--disk` names another.
+    #[schemars(with = "Option<String>", length(min = 1))]
+    pub disk: Option<PathBuf>,
+    /// How a clone first boots.
+    pub first_boot: FirstBoot,
+    /// The letter of the clone's answer CD.
+    #[schemars(with = "String", regex(pattern = pattern::DRIVE_LETTER))]
+    pub drive_letter: char,
+}
+
+impl Default for Root {
+    fn default() -> Self {
+        Self { disk: None, first_boot: FirstBoot::AnswerCd, drive_letter: 'D' }
+    }
+}
+
+/// How a clone first boots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+pub enum FirstBoot {
+    /// The root points at an answer file on a CD that every clone gets; without that CD, Setup fails.
+    AnswerCd,
+    /// cloudbase-init in the root does the rest; the root points at nothing.
+    #[schemars(rename = "cloudbase-init")]
+    CloudbaseInit,
+    /// The root points at nothing: Setup asks.
+    None,
+}
+
+/// The image that is made of the root disk.
+#[derive(Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields, default)]
+pub struct Image {
+    /// Where the image belongs, as `registry.example.com/private/windows11`.
+    #[schemars(regex(pattern = pattern::REPOSITORY))]
+    pub repository: Option<String>,
+    /// The tag it gets there.
+    #[schemars(regex(pattern = pattern::TAG))]
+    pub tag: Option<String>,
+    /// How the layer is compressed.
+    pub compression: Compression,
+    /// How hard: 1 to 19 for zstd, 1 to 9 for gzip.
+    #[schemars(range(min = 1, max = 19))]
+    pub level: Option<u32>,
+    /// Annotations of the image's manifest.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// How a layer is compressed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+pub enum Compression {
+    /// Faster and smaller; KubeVirt and containerd read it.
+    #[default]
+    Zstd,
+    /// For readers that know nothing else.
+    Gzip,
+}
+
+/// The recipe's JSON Schema.
+pub fn schema() -> Schema {
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null));
+    settings.into_generator().into_root_schema_for::<Recipe>()
+}
+
+/// A key that may be left out is no key that may be null: TOML has none.
+fn without_null(schema: &mut Schema) {
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|kind| kind != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            schema.insert("type".into(), only);
+        }
+    }
+    if let Some(Value::Array(choices)) = schema.get("anyOf")
+        && let [Value::Object(choice), null] = choices.as_slice()
+        && null.get("type").is_some_and(|kind| kind == "null")
+    {
+        let choice = choice.clone();
+        schema.remove("anyOf");
+        schema.ensure_object().extend(choice);
+    }
+}

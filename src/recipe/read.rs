@@ -1,0 +1,234 @@
+//! A recipe's tables, and the rules between their values.
+
+use toml::de::DeTable;
+
+use super::model::*;
+use super::overrides::Override;
+use super::problem::{Problem, Problems};
+use super::rules::{self, Fault, one_of};
+use super::section::{At, Context, Section};
+use super::source::{Source, names_secret};
+use super::tree::{self, Conflict, Origin};
+
+/// The largest schema number known.
+const SCHEMA: u32 = 1;
+
+/// Reads the recipe in `source`, with `overrides` over it.
+pub(super) fn recipe(source: &Source<'_>, overrides: &[Override]) -> Result<Recipe, Problems> {
+    let (table, errors) = DeTable::parse_recoverable(source.text);
+    if !errors.is_empty() {
+        // What the text means is only known once it is TOML.
+        return Err(Problems::new(source.path, syntax_problems(source, &errors)));
+    }
+    let context = Context::new(source, overrides);
+    let mut items = tree::from_text(table.get_ref());
+    for (index, text) in overrides.iter().enumerate() {
+        if let Err(fault) = lay_over(&mut items, index, text) {
+            context.note(&Origin::Set(index), &text.key, fault);
+        }
+    }
+    let recipe = read(&context, Section::root(&context, items), source);
+    context.finish(recipe)
+}
+
+/// The first error of each line: what follows it there is mostly its echo.
+fn syntax_problems(source: &Source<'_>, errors: &[toml::de::Error]) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = Vec::new();
+    for error in errors.iter().take(Problems::MOST) {
+        let span = error.span().unwrap_or(0..0);
+        let place = source.place(span.start);
+        if problems.iter().any(|earlier| earlier.place.same_line(&place)) {
+            continue;
+        }
+        problems.push(Problem {
+            place,
+            key: String::new(),
+            message: format!("this is no TOML: {}", error.message()),
+            help: None,
+            excerpt: Some(source.excerpt(&span)),
+        });
+    }
+    problems
+}
+
+fn lay_over(items: &mut tree::Items, index: usize, text: &Override) -> Result<(), Fault> {
+    let path = tree::split_key(&text.key)
+        .ok_or_else(|| Fault::new("this is no key").help("write it with dots, as install.hostname"))?;
+    if path.last().is_some_and(|name| name == "sha256") {
+        return Err(Fault::new("a pin can't be set from the command line: it would prove nothing")
+            .help("write it into the recipe, where it is reviewed"));
+    }
+    if path.iter().any(|name| names_secret(name)) {
+        return Err(Fault::new(
+            "a secret can't be set from the command line: every user of the machine can read that",
+        )
+        .help("secrets are made anew, or come from files"));
+    }
+    tree::lay(items, &path, index, text).map_err(|conflict| match conflict {
+        Conflict::NoTable(depth) => Fault::new(format!("`{}` is no table", path[..depth].join("."))),
+        Conflict::Twice => Fault::new("an earlier --set has set this key already"),
+    })
+}
+
+fn read(context: &Context<'_>, mut top: Section<'_>, source: &Source<'_>) -> Option<Recipe> {
+    let schema = top.required_integer("schema", SCHEMA..=SCHEMA);
+    let name = top.required("name", rules::dns_label);
+    let media = top.required_table("media").and_then(|section| media(context, section));
+    let install = install(top.table("install"), media.as_ref());
+    let clone = clone(top.table("clone"));
+    let root = root(top.table("root"));
+    let image = image(top.table("image"));
+    top.finish();
+    Some(Recipe {
+        schema: schema?.value,
+        name: name?.value,
+        media: media?,
+        install,
+        clone,
+        root,
+        image,
+        file: source.path.into(),
+    })
+}
+
+/// The value alone, for keys that no other rule looks at.
+fn plain<T>(read: Option<At<T>>) -> Option<T> {
+    read.map(|at| at.value)
+}
+
+fn media(context: &Context<'_>, mut section: Section<'_>) -> Option<Media> {
+    let windows = section.required_table("windows").and_then(|s| medium(context, s, windows_expect));
+    let virtio = section.required_table("virtio").and_then(|s| medium(context, s, virtio_expect));
+    if let (Some(windows), Some(virtio)) = (&windows, &virtio)
+        && windows.value.sha256 == virtio.value.sha256
+    {
+        let fault = Fault::new("both media have the same pin, so one of the two is wrong");
+        context.note(&virtio.at, "media.virtio.sha256", fault);
+    }
+    section.finish();
+    Some(Media { windows: windows?.value, virtio: virtio?.value })
+}
+
+/// One medium, and where its pin stands.
+fn medium<E: Default>(
+    context: &Context<'_>,
+    mut section: Section<'_>,
+    expect: impl Fn(Section<'_>) -> E,
+) -> Option<At<Medium<E>>> {
+    let file = section.required("file", rules::file);
+    let sha256 = section.required("sha256", rules::pin);
+    let expect = expect(section.table("expect"));
+    section.finish();
+    let At { value: sha256, at } = sha256?;
+    let medium = Medium { file: file?.value, sha256, expect, pin_at: context.place(&at) };
+    Some(At { value: medium, at })
+}
+
+fn windows_expect(mut section: Section<'_>) -> WindowsExpect {
+    let expect = WindowsExpect {
+        name: plain(section.text("name", rules::image_name)),
+        edition_id: plain(section.text("edition_id", rules::word)),
+        architecture: plain(section.text("architecture", one_of(&[("amd64", Architecture::Amd64)]))),
+        language: plain(section.text("language", rules::language)),
+        wim_build: plain(section.integer("wim_build", 6000..=99_999)),
+        release: plain(section.text("release", rules::word)),
+        build: plain(section.text("build", rules::build)),
+    };
+    section.finish();
+    expect
+}
+
+fn virtio_expect(mut section: Section<'_>) -> VirtioExpect {
+    let systems = [
+        ("w10", VirtioOs::Windows10),
+        ("w11", VirtioOs::Windows11),
+        ("2k16", VirtioOs::Server2016),
+        ("2k19", VirtioOs::Server2019),
+        ("2k22", VirtioOs::Server2022),
+        ("2k25", VirtioOs::Server2025),
+    ];
+    let expect = VirtioExpect {
+        version: plain(section.text("version", rules::virtio_version)),
+        os: plain(section.text("os", one_of(&systems))),
+        drivers: section.list("drivers", rules::word),
+    };
+    section.finish();
+    expect
+}
+
+fn install(mut section: Section<'_>, media: Option<&Media>) -> Install {
+    let image_name = section.text("image_name", rules::image_name);
+    if let (Some(wanted), Some(media)) = (&image_name, media)
+        && let Some(there) = &media.windows.expect.name
+        && wanted.value != *there
+    {
+        let fault = Fault::new(format!("the medium is expected to hold `{there}`, not this"))
+            .help("leave image_name out: media.windows.expect.name is the default");
+        section.note(&wanted.at, "image_name", fault);
+    }
+    let install = Install {
+        image_name: plain(image_name),
+        hostname: plain(section.text("hostname", rules::hostname)),
+        username: plain(section.text("username", rules::username)),
+        locale: plain(section.text("locale", rules::language)),
+        time_zone: plain(section.text("time_zone", rules::time_zone)),
+    };
+    section.finish();
+    install
+}
+
+fn clone(mut section: Section<'_>) -> CloneSettings {
+    let clone = CloneSettings {
+        hostname: plain(section.text("hostname", rules::hostname)),
+        username: plain(section.text("username", rules::username)),
+        locale: plain(section.text("locale", rules::language)),
+        time_zone: plain(section.text("time_zone", rules::time_zone)),
+    };
+    section.finish();
+    clone
+}
+
+fn root(mut section: Section<'_>) -> Root {
+    let ways = [
+        ("answer-cd", FirstBoot::AnswerCd),
+        ("cloudbase-init", FirstBoot::CloudbaseInit),
+        ("none", FirstBoot::None),
+    ];
+    let default = Root::default();
+    let disk = plain(section.text("disk", rules::file));
+    let first_boot = plain(section.text("first_boot", one_of(&ways))).unwrap_or(default.first_boot);
+    let drive_letter = section.text("drive_letter", rules::drive_letter);
+    if let Some(letter) = &drive_letter
+        && first_boot != FirstBoot::AnswerCd
+    {
+        let fault =
+            Fault::new("a drive letter belongs to first_boot = \"answer-cd\" alone").help("leave it out");
+        section.note(&letter.at, "drive_letter", fault);
+    }
+    section.finish();
+    Root { disk, first_boot, drive_letter: plain(drive_letter).unwrap_or(default.drive_letter) }
+}
+
+fn image(mut section: Section<'_>) -> Image {
+    let kinds = [("zstd", Compression::Zstd), ("gzip", Compression::Gzip)];
+    let repository = plain(section.text("repository", rules::repository));
+    let tag = section.text("tag", rules::tag);
+    if let Some(tag) = &tag
+        && repository.is_none()
+    {
+        section.note(
+            &tag.at,
+            "tag",
+            Fault::new("a tag needs a repository to stand in").help("add `repository`"),
+        );
+    }
+    let compression = plain(section.text("compression", one_of(&kinds))).unwrap_or_default();
+    let hardest = match compression {
+        Compression::Zstd => 19,
+        Compression::Gzip => 9,
+    };
+    let level = plain(section.integer("level", 1..=hardest));
+    let annotations = section.pairs("annotations", rules::annotation).into_iter().collect();
+    section.finish();
+    Image { repository, tag: plain(tag), compression, level, annotations }
+}
