@@ -158,12 +158,14 @@ pub fn check_edit(before: &[u8], after: &[u8], edits: &[HiveEdit]) {
     assert_eq!(leaked(before), leaked(after), "cells leaked");
     // What was freed is zero.
     let (old, new) = (cells(before), cells(after));
-    for (cell, size) in new.range(..).filter(|(_, size)| **size > 0) {
-        let (start, end) = (*cell as usize, *cell as usize + *size as usize);
-        for (was, its) in old.range(*cell..end as u32).filter(|(_, size)| **size < 0) {
-            let end = *was as usize + its.unsigned_abs() as usize;
-            let from = if *was as usize == start { start + 4 } else { *was as usize };
-            assert!(after[4096 + from..4096 + end].iter().all(|b| *b == 0), "freed {was:#x} is not zeroed");
+    for (cell, size) in new.into_iter().filter(|(_, size)| *size > 0) {
+        let free_end = cell + size as u32;
+        for (was, its) in old.range(cell..free_end).filter(|(_, size)| **size < 0) {
+            // The size field of the free cell itself is not zero.
+            let from = if *was == cell { cell + 4 } else { *was };
+            let end = free_end.min(was + its.unsigned_abs());
+            let bytes = &after[4096 + from as usize..4096 + end as usize];
+            assert!(bytes.iter().all(|b| *b == 0), "freed {was:#x} is not zeroed");
         }
     }
 }
