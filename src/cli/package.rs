@@ -103,10 +103,16 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
 /// Opens the registry of a `--push`; its login is read here, nothing is sent.
 pub fn open_registry(push: Option<&str>, args: &RegistryArgs) -> Result<Option<Registry>, Failure> {
     let Some(push) = push else { return Ok(None) };
-    let image: ImageName = push.parse().map_err(RegistryError::from)?;
-    image.push_tag().map_err(RegistryError::from)?;
+    let image = push_target(push)?;
     let connection = args.connection(&image)?;
     Ok(Some(Registry::open(image, connection)?))
+}
+
+/// A name that can be pushed to.
+pub fn push_target(name: &str) -> Result<ImageName, Failure> {
+    let image: ImageName = name.parse().map_err(RegistryError::from)?;
+    image.push_tag().map_err(RegistryError::from)?;
+    Ok(image)
 }
 
 /// When the image says it was made: as SOURCE_DATE_EPOCH has it, or not at all.

@@ -8,7 +8,7 @@ mod progress;
 mod read_at;
 
 pub use file::SourceFile;
-pub use new_path::{NewDir, NewFile, NewPathError, Privacy, is_leftover, replace_file};
+pub use new_path::{NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_leftover, replace_file};
 pub use overlay::Overlay;
 pub use patch::{Edit, Patch, PatchError};
 pub use progress::{Interrupted, Progress, Silent, Task};

@@ -46,7 +46,7 @@ impl NewPathError {
 }
 
 /// What the name of everything unfinished begins with.
-const UNFINISHED: &str = ".sealroot-";
+pub const UNFINISHED: &str = ".sealroot-";
 
 /// Whether a name is one that an unfinished file or folder has: what a killed process leaves behind.
 pub fn is_leftover(name: &str) -> bool {

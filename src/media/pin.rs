@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
+use sha2::Digest as _;
 use thiserror::Error;
 
 /// A SHA-256 value; shown as 64 lower-case hexadecimal digits.
@@ -54,6 +55,11 @@ pub enum PinError {
 }
 
 impl Sha256 {
+    /// Hashes bytes at hand.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+
     /// From the raw hash.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)

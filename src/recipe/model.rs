@@ -39,6 +39,9 @@ pub struct Recipe {
     /// The recipe's file.
     #[schemars(skip)]
     pub file: PathBuf,
+    /// SHA-256 of the file's bytes, without overrides.
+    #[schemars(skip)]
+    pub file_sha256: Sha256,
 }
 
 impl Recipe {
@@ -153,6 +156,20 @@ pub enum VirtioOs {
     /// Windows Server 2025.
     #[schemars(rename = "2k25")]
     Server2025,
+}
+
+impl VirtioOs {
+    /// The folder's name.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Windows10 => "w10",
+            Self::Windows11 => "w11",
+            Self::Server2016 => "2k16",
+            Self::Server2019 => "2k19",
+            Self::Server2022 => "2k22",
+            Self::Server2025 => "2k25",
+        }
+    }
 }
 
 /// What the installation's answer file says.

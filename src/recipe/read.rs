@@ -9,6 +9,7 @@ use super::rules::{self, Fault, one_of};
 use super::section::{At, Context, Section};
 use super::source::{Source, names_secret};
 use super::tree::{self, Conflict, Origin};
+use crate::media::Sha256;
 
 /// The largest schema number known.
 const SCHEMA: u32 = 1;
@@ -88,6 +89,7 @@ fn read(context: &Context<'_>, mut top: Section<'_>, source: &Source<'_>) -> Opt
         root,
         image,
         file: source.path.into(),
+        file_sha256: Sha256::of(source.bytes),
     })
 }
 

@@ -24,6 +24,9 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub path: &'a Path,
+    /// The file as it is.
+    pub bytes: &'a [u8],
+    /// The same, decoded.
     pub text: &'a str,
 }
 
@@ -48,10 +51,10 @@ impl<'a> Source<'a> {
         }
         match std::str::from_utf8(bytes) {
             // The mark some editors put in front of UTF-8 means nothing.
-            Ok(text) => Ok(Self { path, text: text.strip_prefix('\u{feff}').unwrap_or(text) }),
+            Ok(text) => Ok(Self { path, bytes, text: text.strip_prefix('\u{feff}').unwrap_or(text) }),
             Err(e) => {
                 let valid = std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or_default();
-                let source = Self { path, text: valid };
+                let source = Self { path, bytes, text: valid };
                 refuse(
                     source.place(valid.len()),
                     format!("byte {:#04x} is no UTF-8", bytes[valid.len()]),

@@ -1,0 +1,183 @@
+//! From a recipe's settings to a rendered answer, kept once it is there.
+
+use std::path::Path;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::folder::{Folder, FolderError};
+use super::state::{AnswerState, Key, State};
+use crate::answer::{
+    Account, AnswerError, CredentialsError, ImageChoice, Install, Locale, Password, System,
+    random_computer_name, render_clone, render_install,
+};
+use crate::kube::{BootstrapError, DnsLabelError, SecretName, write_bootstrap};
+use crate::recipe::{Recipe, VirtioOs};
+use crate::windows::{LanguageTag, NameError, TimeZone};
+
+/// Which of a build's two answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The installation's.
+    Install,
+    /// A clone's first boot's.
+    Clone,
+}
+
+impl Mode {
+    /// The folder it is rendered into.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Clone => "clone",
+        }
+    }
+
+    /// What an earlier build remembers of it.
+    pub fn remembered(self, state: &State) -> &Option<AnswerState> {
+        match self {
+            Self::Install => &state.install,
+            Self::Clone => &state.clone,
+        }
+    }
+
+    fn remember(self, state: &mut State, answer: AnswerState) {
+        match self {
+            Self::Install => state.install = Some(answer),
+            Self::Clone => state.clone = Some(answer),
+        }
+    }
+}
+
+/// Why an answer was not rendered.
+#[derive(Debug, Error)]
+pub enum AnswersError {
+    /// The recipe has no image name.
+    #[error("the recipe names no image to install: set install.image_name or media.windows.expect.name")]
+    NoImageName,
+    /// The settings have changed since; the credentials may be in use.
+    #[error("{folder} was rendered from other settings than the recipe has now, and is not overwritten")]
+    OtherSettings {
+        /// The answer's folder.
+        folder: String,
+    },
+    /// A name that Windows would refuse.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A name that Kubernetes would refuse.
+    #[error(transparent)]
+    Label(#[from] DnsLabelError),
+    /// No random numbers.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The answer file can't be made.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// The folder can't be written.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// The build's memory can't be written.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The settings can't be fingerprinted.
+    #[error("the settings can't be written as JSON")]
+    Settings(#[from] serde_json::Error),
+}
+
+/// What an answer is rendered from: the recipe's settings with their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    mode: Mode,
+    hostname: Option<String>,
+    username: String,
+    locale: String,
+    time_zone: String,
+    image_name: Option<String>,
+    driver_folder: Option<&'static str>,
+}
+
+impl Settings {
+    /// The recipe's settings for one answer.
+    pub fn of(recipe: &Recipe, mode: Mode) -> Result<Self, AnswersError> {
+        let (hostname, username, locale, time_zone) = match mode {
+            Mode::Install => {
+                let install = &recipe.install;
+                (&install.hostname, &install.username, &install.locale, &install.time_zone)
+            }
+            Mode::Clone => {
+                let clone = &recipe.clone;
+                (&clone.hostname, &clone.username, &clone.locale, &clone.time_zone)
+            }
+        };
+        let or = |value: &Option<String>, default: &str| value.clone().unwrap_or_else(|| default.into());
+        let (image_name, driver_folder) = match mode {
+            Mode::Install => {
+                let named = recipe.install.image_name.as_ref();
+                let image = named.or(recipe.media.windows.expect.name.as_ref()).cloned();
+                let os = recipe.media.virtio.expect.os.unwrap_or(VirtioOs::Windows11);
+                (Some(image.ok_or(AnswersError::NoImageName)?), Some(os.folder()))
+            }
+            Mode::Clone => (None, None),
+        };
+        Ok(Self {
+            mode,
+            hostname: hostname.clone(),
+            username: or(username, "workspace"),
+            locale: or(locale, "en-US"),
+            time_zone: or(time_zone, "UTC"),
+            image_name,
+            driver_folder,
+        })
+    }
+
+    /// Whether the answer is there already; refused where it is there, but from other settings.
+    pub fn is_kept(&self, folder: &Path, state: &State) -> Result<Option<AnswerState>, AnswersError> {
+        let path = folder.join(self.mode.folder());
+        if path.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        match self.mode.remembered(state) {
+            Some(answer) if answer.made_from == Key::of(self)? => Ok(Some(answer.clone())),
+            _ => Err(AnswersError::OtherSettings { folder: path.display().to_string() }),
+        }
+    }
+
+    /// Renders the answer into the build folder, with credentials of its own.
+    pub fn render(&self, folder: &Folder, state: &mut State) -> Result<AnswerState, AnswersError> {
+        let computer_name = match &self.hostname {
+            Some(name) => name.parse()?,
+            None => random_computer_name()?,
+        };
+        let name = self.username.parse()?;
+        let password = Password::generate(&name)?;
+        let system = System {
+            computer_name,
+            account: Account { name, password },
+            locale: Locale::of(&self.locale.parse::<LanguageTag>()?),
+            time_zone: self.time_zone.parse::<TimeZone>()?,
+        };
+        let files = match (&self.image_name, self.driver_folder) {
+            (Some(image), Some(drivers)) => {
+                let image = ImageChoice::Name(image.parse()?);
+                let install = Install { image, product_key: None, driver_folder: drivers.parse()? };
+                render_install(&system, &install)?
+            }
+            _ => render_clone(&system)?,
+        };
+        let answer = AnswerState {
+            made_from: Key::of(self)?,
+            hostname: system.computer_name.to_string(),
+            username: self.username.clone(),
+        };
+        // Remembered first: the folder then appears whole, so whether it is there says whether this was done.
+        self.mode.remember(state, answer.clone());
+        state.save(folder)?;
+        let secret = SecretName {
+            namespace: "default".parse()?,
+            name: format!("{}-bootstrap", answer.hostname).to_lowercase().parse()?,
+        };
+        write_bootstrap(&folder.join(self.mode.folder()), &secret, &files, &system)?;
+        Ok(answer)
+    }
+}
