@@ -110,6 +110,7 @@ fn a_tree_is_listed_and_read_as_ntfs_3g_reads_it() {
         ("Windows/System32/config/SYSTEM".to_owned(), noise(1, 300_000)),
         ("Windows/System32/config/small".to_owned(), b"resident".to_vec()),
         ("Windows/empty".to_owned(), Vec::new()),
+        ("pagefile.sys".to_owned(), noise(5, 70_000)),
         ("Grün/Ελληνικά.TXT".to_owned(), noise(2, 5000)),
     ];
     for number in 0..1500 {
@@ -139,12 +140,33 @@ fn a_tree_is_listed_and_read_as_ntfs_3g_reads_it() {
     assert!(matches!(volume.file("Windows").unwrap_err(), NtfsError::IsDirectory { .. }));
     assert!(volume.file("Windows\\System32\\config\\small").unwrap().unwrap().is_resident());
 
+    assert!(read_by_crate(&image, "PageFile.sys") == noise(5, 70_000));
+
     let hive = volume.file("Windows\\System32\\config\\SYSTEM").unwrap().unwrap();
     assert!(
         through_map(&hive, &image)
             == run("ntfscat", &["-f", path_str(&image), "Windows/System32/config/SYSTEM"])
     );
     assert_eq!(clusters(&hive, 4096), clusters_by_ntfscluster(&image, "/Windows/System32/config/SYSTEM"));
+}
+
+/// A file of the root as the ntfs crate reads it.
+fn read_by_crate(image: &Path, name: &str) -> Vec<u8> {
+    use ntfs::indexes::NtfsFileNameIndex;
+    use ntfs::{Ntfs, NtfsReadSeek};
+    let mut image = fs::File::open(image).unwrap();
+    let mut volume = Ntfs::new(&mut image).unwrap();
+    volume.read_upcase_table(&mut image).unwrap();
+    let root = volume.root_directory(&mut image).unwrap();
+    let index = root.directory_index(&mut image).unwrap();
+    let mut finder = index.finder();
+    let entry = NtfsFileNameIndex::find(&mut finder, &volume, &mut image, name).unwrap().unwrap();
+    let file = entry.to_file(&volume, &mut image).unwrap();
+    let data = file.data(&mut image, "").unwrap().unwrap();
+    let mut value = data.to_attribute().unwrap().value(&mut image).unwrap();
+    let mut content = vec![0; value.len() as usize];
+    value.read_exact(&mut image, &mut content).unwrap();
+    content
 }
 
 /// A file's bytes taken from the image at the places that the map names.

@@ -178,7 +178,7 @@ impl<R: ReadAt> Qcow2<R> {
             return Ok(None);
         }
         let end = offset.checked_add(self.cluster_size());
-        let why = if offset % self.cluster_size() != 0 {
+        let why = if !offset.is_multiple_of(self.cluster_size()) {
             "the second-level table it points to is not aligned to a cluster"
         } else if end.is_none_or(|end| end > self.source.size()) {
             "the second-level table it points to lies past the end of the file"
@@ -229,7 +229,7 @@ impl<R: ReadAt> Qcow2<R> {
         if offset == 0 {
             return Ok(Cluster::Hole);
         }
-        if offset % self.cluster_size() != 0 {
+        if !offset.is_multiple_of(self.cluster_size()) {
             return Err(damaged("the cluster is not aligned").into());
         }
         let used = (self.header.size - (cluster << self.header.cluster_bits)).min(self.cluster_size());
