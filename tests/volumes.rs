@@ -285,8 +285,16 @@ fn an_mft_in_hundreds_of_pieces_is_read_whole() {
 #[test]
 fn free_clusters_are_those_ntfs_3g_counts() {
     let folder = tempfile::tempdir().unwrap();
-    for (cluster, size) in [(512, (9 << 20) + 512), (4096, (80 << 20) + 5 * 512), (65536, 64 << 20)] {
-        let image = make_volume(folder.path(), size, &["-c", &cluster.to_string()]);
+    let cases = [
+        (512, 512, (9 << 20) + 512),
+        (512, 4096, (80 << 20) + 5 * 512),
+        (512, 65536, 64 << 20),
+        (512, 2 << 20, 512 << 20),
+        (4096, 4096, 64 << 20),
+    ];
+    for (sector, cluster, size) in cases {
+        let image =
+            make_volume(folder.path(), size, &["-s", &sector.to_string(), "-c", &cluster.to_string()]);
         let mounted = Mounted::new(&image, "");
         for number in 0..20 {
             mounted.write(&number.to_string(), &noise(number, 60_000));
@@ -297,7 +305,8 @@ fn free_clusters_are_those_ntfs_3g_counts() {
         mounted.unmount();
 
         let volume = open(&image);
-        assert_eq!(volume.cluster_size(), cluster);
+        assert_eq!((volume.sector_size(), volume.cluster_size()), (sector, cluster));
+        assert!(read_all(&volume.file("1").unwrap().unwrap()) == noise(1, 60_000));
         let bitmap = run("ntfscat", &["-f", "-i", "6", path_str(&image)]);
         let expected: Vec<bool> =
             (0..volume.clusters() as usize).map(|n| bitmap[n / 8] >> (n % 8) & 1 == 1).collect();
@@ -318,7 +327,7 @@ fn free_clusters_are_those_ntfs_3g_counts() {
         // The boot sector's copy is in the last sector, behind the last cluster.
         let raw = fs::read(&image).unwrap();
         let copy = volume.boot_copy().unwrap();
-        assert!(raw[copy.start as usize..copy.end as usize] == raw[..512]);
+        assert!(raw[copy.start as usize..copy.end as usize] == raw[..sector as usize]);
         assert!(volume.tail().start <= copy.start && volume.tail().end == size);
         fs::remove_file(image).unwrap();
     }
@@ -342,11 +351,24 @@ fn compressed_sparse_and_half_written_files_are_told_apart() {
     drop(sparse);
     let half = noise(9, 50_001);
     mounted.write("half", &half);
+    mounted.write("secret", &noise(10, 30_001));
+    // Reparse points: tag, length of the data, reserved, data. ntfs-3g takes any tag but its own.
+    mounted.write("Windows/notepad.exe", &noise(11, 20_000));
+    mounted.write("Junction/below", b"");
+    fs::remove_file(mounted.point.join("Junction/below")).unwrap();
+    for (path, tag) in [("Windows/notepad.exe", 0x8000_0017u32), ("Junction", 0xa000_0003)] {
+        let data = [&tag.to_le_bytes()[..], &16u16.to_le_bytes(), &[0; 18]].concat();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(mounted.point.join(path), "system.ntfs_reparse_data", &data, flags).unwrap();
+    }
     mounted.unmount();
     // What Windows does when a file is lengthened: its size grows, its clusters keep what they held.
     let sizes = |values: [u64; 3]| values.map(u64::to_le_bytes).concat();
     let mut raw = fs::read(&image).unwrap();
     replace(&mut raw, &sizes([53248, 50_001, 50_001]), &sizes([53248, 50_001, 20_000]));
+    // The attribute's flags are 12 bytes into it, its sizes 40.
+    let attribute = raw.windows(24).position(|bytes| bytes == sizes([32768, 30_001, 30_001])).unwrap() - 40;
+    raw[attribute + 12..attribute + 14].copy_from_slice(&0x4000u16.to_le_bytes());
     fs::write(&image, raw).unwrap();
 
     let volume = open(&image);
@@ -355,6 +377,18 @@ fn compressed_sparse_and_half_written_files_are_told_apart() {
     let error = file.read_exact_at(&mut [0; 10], 0).unwrap_err().to_string();
     assert!(error.contains("compressed by NTFS") && error.contains("compact /u"), "{error}");
     assert!(file.map(0, 10).unwrap_err().to_string().contains("compressed by NTFS"));
+
+    let file = volume.file("secret").unwrap().unwrap();
+    assert!(file.is_encrypted());
+    let error = file.read_exact_at(&mut [0; 10], 0).unwrap_err().to_string();
+    assert!(error.contains("encrypted (EFS)"), "{error}");
+    let file = volume.file("Windows\\notepad.exe").unwrap().unwrap();
+    assert_eq!(file.reparse_tag(), Some(0x8000_0017));
+    let error = file.read_exact_at(&mut [0; 10], 0).unwrap_err().to_string();
+    assert!(error.contains("WOF") && error.contains("compact /u /exe"), "{error}");
+    for error in [volume.list("junction").unwrap_err(), volume.file("junction\\below").unwrap_err()] {
+        assert!(matches!(error, NtfsError::ReparsePoint { tag: 0xa000_0003, .. }), "{error}");
+    }
 
     let file = volume.file("sparse").unwrap().unwrap();
     assert!(read_all(&file) == run("ntfscat", &["-f", path_str(&image), "sparse"]));
