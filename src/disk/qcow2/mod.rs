@@ -66,7 +66,7 @@ pub enum Qcow2Error {
     Encrypted,
     /// Older states of the disk lie in the same file.
     #[error(
-        "the qcow2 image holds {0} internal snapshots; drop them (qemu-img snapshot -d), or copy the current \
+        "the qcow2 image holds internal snapshots ({0}); drop them (qemu-img snapshot -d), or copy the current \
          state: qemu-img convert -O qcow2 FILE disk.qcow2"
     )]
     Snapshots(u32),
