@@ -1,6 +1,7 @@
 //! The base block: the first 4096 bytes of a hive file.
 
 use super::HiveError;
+use crate::io::ReadAt;
 
 /// Length of the base block in bytes; the first bin follows it.
 pub(super) const SIZE: u64 = 4096;
@@ -13,6 +14,7 @@ pub(super) const PAGE: u32 = 4096;
 
 const SEQUENCE_1: usize = 4;
 const SEQUENCE_2: usize = 8;
+const LAST_WRITTEN: usize = 12;
 const MAJOR: usize = 20;
 const MINOR: usize = 24;
 const FILE_TYPE: usize = 28;
@@ -28,6 +30,16 @@ pub(super) struct BaseBlock {
 }
 
 impl BaseBlock {
+    /// Reads the first sector of a hive file.
+    pub(super) fn read<R: ReadAt>(source: &R) -> Result<Self, HiveError> {
+        if source.size() < SIZE {
+            return Err(HiveError::base_block(format!("the file has only {} bytes", source.size())));
+        }
+        let mut sector = [0; SECTOR];
+        source.read_exact_at(&mut sector, 0).map_err(|source| HiveError::Read { offset: 0, source })?;
+        Self::new(sector)
+    }
+
     /// Takes the first sector of a file, if it begins as a hive does.
     pub(super) fn new(sector: [u8; SECTOR]) -> Result<Self, HiveError> {
         if &sector[..4] != b"regf" {
@@ -87,6 +99,11 @@ impl BaseBlock {
         self.word(SEQUENCE_2)
     }
 
+    /// FILETIME of the last write.
+    pub(super) fn last_written(&self) -> u64 {
+        u64::from(self.word(LAST_WRITTEN)) | u64::from(self.word(LAST_WRITTEN + 4)) << 32
+    }
+
     /// The minor version: big data exists above 3.
     pub(super) fn minor(&self) -> u32 {
         self.word(MINOR)
@@ -104,6 +121,12 @@ impl BaseBlock {
 
     pub(super) fn set_bins_size(&mut self, size: u32) {
         self.put(BINS_SIZE, size);
+    }
+
+    /// A log's copy, as the block of the hive itself.
+    pub(super) fn into_primary(mut self) -> Self {
+        self.put(FILE_TYPE, 0);
+        self
     }
 
     /// The sector of a hive that was written whole, as number `sequence`.

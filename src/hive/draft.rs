@@ -33,10 +33,12 @@ impl fmt::Debug for HiveEdit {
 /// A source, and in memory the pages of it that are to differ.
 pub struct Draft<R> {
     source: R,
+    /// In bytes; past the end of the source there are zeros.
+    size: u64,
     pages: Pages,
 }
 
-/// By offset in the file; all of [`PAGE`] bytes but perhaps the last of the file.
+/// By offset in the file; all of [`PAGE`] bytes, zeros past the end of the file.
 pub(super) type Pages = BTreeMap<u64, Vec<u8>>;
 
 impl<R> fmt::Debug for Draft<R> {
@@ -48,7 +50,27 @@ impl<R> fmt::Debug for Draft<R> {
 impl<R: ReadAt> Draft<R> {
     /// A draft equal to `source`.
     pub(super) fn new(source: R) -> Self {
-        Self { source, pages: BTreeMap::new() }
+        Self { size: source.size(), source, pages: BTreeMap::new() }
+    }
+
+    /// Makes the draft at least `size` bytes long, with zeros.
+    pub(super) fn lengthen(&mut self, size: u64) {
+        self.size = self.size.max(size);
+    }
+
+    /// How many bytes the draft is longer than its source.
+    pub(super) fn outgrown(&self) -> u64 {
+        self.size - self.source.size()
+    }
+
+    /// Whether `len` bytes at `offset` lie within the draft.
+    fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        if offset.checked_add(len as u64).is_some_and(|end| end <= self.size) {
+            return Ok(());
+        }
+        let why =
+            format!("{len} bytes at offset {offset} lie past the end of the hive ({} bytes)", self.size);
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
     }
 
     /// What is changed so far, to come back to with [`Draft::restore`].
@@ -60,15 +82,9 @@ impl<R: ReadAt> Draft<R> {
         self.pages = pages;
     }
 
-    /// Replaces bytes; all of them must lie within the file.
+    /// Replaces bytes; all of them must lie within the draft.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let size = self.source.size();
-        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > size) {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "a write past the end of the hive file",
-            ));
-        }
+        self.check(offset, bytes.len())?;
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -77,8 +93,8 @@ impl<R: ReadAt> Draft<R> {
             let page = match self.pages.entry(start) {
                 Entry::Occupied(page) => page.into_mut(),
                 Entry::Vacant(place) => {
-                    let mut page = vec![0; (size - start).min(PAGE) as usize];
-                    self.source.read_exact_at(&mut page, start)?;
+                    let mut page = vec![0; PAGE as usize];
+                    read_padded(&self.source, &mut page, start)?;
                     place.insert(page)
                 }
             };
@@ -94,9 +110,8 @@ impl<R: ReadAt> Draft<R> {
         let mut edits: Vec<HiveEdit> = Vec::new();
         let mut old = vec![0; PAGE as usize];
         for (start, new) in &self.pages {
-            let old = &mut old[..new.len()];
-            self.source.read_exact_at(old, *start)?;
-            for run in changed_runs(old, new) {
+            read_padded(&self.source, &mut old, *start)?;
+            for run in changed_runs(&old, new) {
                 let offset = start + run.start as u64;
                 let bytes = &new[run];
                 match edits.last_mut() {
@@ -110,6 +125,14 @@ impl<R: ReadAt> Draft<R> {
         }
         Ok(edits)
     }
+}
+
+/// Fills `buf` from `source`, past its end with zeros.
+fn read_padded<R: ReadAt>(source: &R, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    let left = source.size().saturating_sub(offset);
+    let there = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+    buf[there..].fill(0);
+    if there == 0 { Ok(()) } else { source.read_exact_at(&mut buf[..there], offset) }
 }
 
 /// Where two slices of one length differ; runs closer than [`JOIN`] are one.
@@ -126,11 +149,12 @@ fn changed_runs(old: &[u8], new: &[u8]) -> Vec<Range<usize>> {
 
 impl<R: ReadAt> ReadAt for Draft<R> {
     fn size(&self) -> u64 {
-        self.source.size()
+        self.size
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.source.read_exact_at(buf, offset)?;
+        self.check(offset, buf.len())?;
+        read_padded(&self.source, buf, offset)?;
         let end = offset + buf.len() as u64;
         for (start, page) in self.pages.range(offset - offset % PAGE..end) {
             let (from, to) = ((*start).max(offset), (start + page.len() as u64).min(end));

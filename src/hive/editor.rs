@@ -17,6 +17,8 @@ use crate::io::ReadAt;
 /// hive always gives the same bytes. An edit that fails changes nothing.
 pub struct Editor<R> {
     space: Space<R>,
+    /// The base block is to be written whatever else is.
+    was_dirty: bool,
 }
 
 impl<'h, R: ReadAt> Editor<&'h R> {
@@ -25,12 +27,16 @@ impl<'h, R: ReadAt> Editor<&'h R> {
         if let Some(reason) = hive.dirt() {
             return Err(HiveError::Dirty { reason });
         }
-        let draft = Hive::with_base(Draft::new(hive.source()), hive.base().clone())?;
-        Ok(Self { space: Space::scan(draft)? })
+        Self::of_draft(Hive::with_base(Draft::new(hive.source()), hive.base().clone())?, false)
     }
 }
 
 impl<R: ReadAt> Editor<R> {
+    /// Goes on with a hive that is in memory, as far as it differs from its file.
+    pub(super) fn of_draft(hive: Hive<Draft<R>>, was_dirty: bool) -> Result<Self, HiveError> {
+        Ok(Self { space: Space::scan(hive)?, was_dirty })
+    }
+
     /// The hive as it would be.
     pub fn hive(&self) -> &Hive<Draft<R>> {
         self.space.hive()
@@ -85,8 +91,12 @@ impl<R: ReadAt> Editor<R> {
     pub fn finish(self) -> Result<Vec<HiveEdit>, HiveError> {
         let mut hive = self.space.into_hive();
         let failed = |source| HiveError::Read { offset: 0, source };
-        if hive.source().edits().map_err(failed)?.is_empty() {
+        if !self.was_dirty && hive.source().edits().map_err(failed)?.is_empty() {
             return Ok(Vec::new());
+        }
+        match hive.source().outgrown() {
+            0 => {}
+            missing => return Err(HiveError::Outgrown { missing }),
         }
         let base = hive.base().clone();
         let sequence = base.sequence_1().wrapping_add(1);

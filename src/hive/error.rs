@@ -16,6 +16,14 @@ pub enum HiveError {
         /// Why.
         source: io::Error,
     },
+    /// A log file of the hive gave no bytes.
+    #[error("the hive's log file {number} could not be read")]
+    ReadLog {
+        /// 1 for `.LOG1`, and so on.
+        number: u32,
+        /// Why.
+        source: io::Error,
+    },
     /// The bytes are not what the format asks for.
     #[error("the hive's {structure} at offset {offset} is malformed: {why}")]
     Malformed {
@@ -48,6 +56,15 @@ pub enum HiveError {
         needed: u64,
         /// The size of the largest free cell.
         largest_free: u32,
+        /// By how much the file would have to grow.
+        missing: u64,
+    },
+    /// The hive has become longer than its file.
+    #[error(
+        "with its logs replayed, the hive needs a file {missing} bytes longer; start that Windows once and shut \
+         it down fully"
+    )]
+    Outgrown {
         /// By how much the file would have to grow.
         missing: u64,
     },

@@ -32,12 +32,8 @@ impl<R: ReadAt> Hive<R> {
     ///
     /// A dirty hive opens too: see [`Hive::dirt`].
     pub fn open(source: R) -> Result<Self, HiveError> {
-        let mut sector = [0; base_block::SECTOR];
-        if source.size() < base_block::SIZE {
-            return Err(HiveError::base_block(format!("the file has only {} bytes", source.size())));
-        }
-        source.read_exact_at(&mut sector, 0).map_err(|source| HiveError::Read { offset: 0, source })?;
-        Self::with_base(source, BaseBlock::new(sector)?)
+        let base = BaseBlock::read(&source)?;
+        Self::with_base(source, base)
     }
 
     /// Reads `source` by the base block given.

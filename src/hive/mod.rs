@@ -8,6 +8,7 @@
 //! - [`Hive`] reads on demand: opening one reads 4096 bytes, a look-up reads the cells on its way.
 //! - [`Editor`] sets and removes values in space that is free already, and says which bytes of the file change.
 //!   It never writes: the caller maps [`HiveEdit`]s to wherever the file lies.
+//! - [`recover`] reads a hive together with its logs, where the last writer left part of its work.
 //! - [`PageCache`] in front of a slow source turns many small reads into few.
 
 mod base_block;
@@ -17,8 +18,11 @@ mod editor;
 mod error;
 mod hive_file;
 mod key;
+mod logs;
+mod marvin32;
 mod name;
 mod page_cache;
+mod recover;
 mod space;
 mod subkeys;
 #[cfg(test)]
@@ -31,4 +35,5 @@ pub use error::HiveError;
 pub use hive_file::Hive;
 pub use key::Key;
 pub use page_cache::PageCache;
+pub use recover::{Recovered, recover};
 pub use value::{Value, ValueKind};

@@ -6,9 +6,12 @@ mod hostile;
 mod judges;
 mod model;
 mod real;
+mod recovery;
 mod room;
 mod structure;
 
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -85,11 +88,15 @@ pub fn small_system() -> Vec<u8> {
     HIVE.get_or_init(make).clone()
 }
 
+/// The folder of real hives.
+fn real_hives_folder() -> PathBuf {
+    let beside = || concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").into();
+    PathBuf::from(std::env::var_os("SEALROOT_SHARED").unwrap_or_else(beside)).join("hives")
+}
+
 /// A real hive, unpacked; `None`, with a message, where the folder of them is absent.
 pub fn real_hive(name: &str) -> Option<Vec<u8>> {
-    let beside = || concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").into();
-    let shared = PathBuf::from(std::env::var_os("SEALROOT_SHARED").unwrap_or_else(beside));
-    let packed = shared.join("hives").join(format!("{name}.xz"));
+    let packed = real_hives_folder().join(format!("{name}.xz"));
     if !packed.exists() {
         eprintln!("skipped: there is no {}", packed.display());
         return None;
@@ -97,6 +104,20 @@ pub fn real_hive(name: &str) -> Option<Vec<u8>> {
     let run = Command::new("xz").arg("-dc").arg(packed).output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     Some(run.stdout)
+}
+
+/// The files of an archive of small hives, by name.
+pub fn real_hives(archive: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+    let tar = real_hive(&format!("{archive}.tar"))?;
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(tar.as_slice()).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        let path = entry.path().unwrap().into_owned();
+        files.insert(path.file_name().unwrap().to_str().unwrap().to_owned(), bytes);
+    }
+    Some(files)
 }
 
 /// The file with edits in it.

@@ -53,18 +53,20 @@ fn without_slack_the_missing_bytes_are_named() {
 
 #[test]
 fn an_edit_that_fails_half_way_is_undone() {
-    // Room for the data and its vk, but the list of values has to become longer too.
-    let file = full(0);
-    let roomless = Hive::open(&file).unwrap();
-    let mut editor = Editor::new(&roomless).unwrap();
-    editor.remove("", "0").unwrap();
-    let before = format!("{:?}", editor.hive().source());
-    assert!(editor.set("", "0", ValueKind::BINARY, &[9; 20_000]).is_err());
-    assert_eq!(format!("{:?}", editor.hive().source()), before);
-    editor.set("", "0", ValueKind::BINARY, &[2; 4]).unwrap();
-    let edits = editor.finish().unwrap();
-    let after = super::apply(&file, &edits);
-    assert_eq!(ours(&after).len(), ours(&file).len());
+    // The first segment fits a new bin of five pages; then there is no room for the second.
+    let file = full(5 * 4096);
+    let hive = Hive::open(&file).unwrap();
+    let edits = |fail: bool| {
+        let mut editor = Editor::new(&hive).unwrap();
+        editor.remove("", "0").unwrap();
+        if fail {
+            let error = editor.set("", "0", ValueKind::BINARY, &[9; 30_000]).unwrap_err();
+            assert!(matches!(error, HiveError::NoRoom { needed: 13_664, .. }), "{error}");
+        }
+        editor.set("", "1", ValueKind::BINARY, &[3; 100]).unwrap();
+        editor.finish().unwrap()
+    };
+    assert_eq!(edits(true), edits(false));
 }
 
 #[test]
