@@ -11,7 +11,6 @@ use time::format_description::well_known::Rfc3339;
 use super::state::Owner;
 use crate::containerdisk::Digest;
 use crate::media::{MediaFacts, Sha256};
-use crate::root::keep::KeptVolume;
 use crate::root::{RootFacts, SealReport};
 
 /// The file the evidence goes to.
@@ -167,8 +166,10 @@ pub struct ImageEvidence {
     pub file_size: u64,
     /// Whether an earlier build packaged it.
     pub kept: bool,
-    /// What was shipped of each partition; empty for an image that was kept.
-    pub volumes: Vec<KeptVolume>,
+    /// When it was packaged, UTC.
+    pub packaged: String,
+    /// What was shipped of each partition.
+    pub volumes: serde_json::Value,
 }
 
 /// The time now, as evidence has it.

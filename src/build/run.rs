@@ -260,13 +260,15 @@ impl Job<'_> {
         let packaging = self.packaging(root)?;
         let made_from = key(&packaging, root, patch)?;
         let path = folder.join(IMAGE);
-        let earlier = state.image.as_ref().filter(|image| image.made_from == made_from);
+        let earlier = state.image.clone().filter(|image| image.made_from == made_from);
         let kept = match earlier {
-            Some(earlier) => read_back(&path, progress)?.filter(|found| found.manifest == earlier.digest),
+            Some(image) => read_back(&path, progress)?
+                .filter(|found| found.manifest == image.digest)
+                .map(|verified| (verified, image)),
             None => None,
         };
-        let (verified, volumes, kept) = match kept {
-            Some(verified) => (verified, Vec::new(), true),
+        let (verified, image, kept) = match kept {
+            Some((verified, image)) => (verified, image, true),
             None => {
                 let fresh = folder.successor(IMAGE);
                 let view = Overlay::new(disk, sealed.patch);
@@ -274,9 +276,15 @@ impl Job<'_> {
                 let published = publish(&view, &packaging, target, progress)?;
                 let verified = verify(&fresh, progress).map_err(BuildError::Verify)?;
                 folder.succeed(IMAGE)?;
-                state.image = Some(ImageState { made_from, digest: published.digest });
+                let image = ImageState {
+                    made_from,
+                    digest: published.digest,
+                    packaged: now(),
+                    volumes: serde_json::to_value(&published.volumes)?,
+                };
+                state.image = Some(image.clone());
                 state.save(folder)?;
-                (verified, published.volumes, false)
+                (verified, image, false)
             }
         };
         let outcome =
@@ -290,7 +298,8 @@ impl Job<'_> {
             diff_id: verified.diff_id,
             file_size: verified.file_size,
             kept,
-            volumes,
+            packaged: image.packaged,
+            volumes: image.volumes,
         })
     }
 

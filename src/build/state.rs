@@ -51,6 +51,10 @@ pub struct ImageState {
     pub made_from: Key,
     /// Its manifest's digest.
     pub digest: Digest,
+    /// When it was packaged, UTC.
+    pub packaged: String,
+    /// What was shipped of each partition, as evidence has it.
+    pub volumes: serde_json::Value,
 }
 
 /// A fingerprint of a stage's inputs: equal keys, equal inputs.

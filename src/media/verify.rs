@@ -21,6 +21,7 @@ pub struct PinnedFile {
 
 /// What is known of a medium that matches its pin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MediaFacts {
     /// The file that was hashed.
     pub path: PathBuf,

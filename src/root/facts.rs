@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// A root disk's facts, as they go into reports and evidence. Nothing secret is among them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RootFacts {
     /// Size of the disk as the guest sees it, in bytes.
     pub virtual_size: u64,
@@ -27,6 +28,7 @@ pub struct RootFacts {
 
 /// SOFTWARE\Microsoft\Windows NT\CurrentVersion, as far as it is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct WindowsVersion {
     /// `Professional`, `Enterprise`, `ServerStandard`, ...
     pub edition_id: Option<String>,
@@ -40,6 +42,7 @@ pub struct WindowsVersion {
 
 /// The proofs of generalisation; the image state in SOFTWARE decides (as in Windows' own Setup).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Sysprep {
     /// SOFTWARE\Microsoft\Windows\CurrentVersion\Setup\State, ImageState
     pub image_state: Option<String>,

@@ -1,0 +1,427 @@
+//! `build`: the demo from recipe to digest, what a second run keeps, and what stops it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "support/registry.rs"]
+mod registry;
+#[path = "support/root_disk.rs"]
+mod root_disk;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use registry::Registry;
+use root_disk::{RootDisk, SYSTEM, Volume, run};
+use serde_json::Value;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn demo() -> PathBuf {
+    repository().join("recipes/demo.toml")
+}
+
+fn command(recipe: &Path, output: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sealroot"));
+    command.arg("build").arg(recipe).arg("--output").arg(output).env_remove("SOURCE_DATE_EPOCH");
+    command
+}
+
+fn build(recipe: &Path, output: &Path, more: &[&str]) -> Output {
+    command(recipe, output).args(more).output().unwrap()
+}
+
+fn built(recipe: &Path, output: &Path, more: &[&str]) -> String {
+    let done = build(recipe, output, more);
+    assert!(done.status.success(), "{}", stderr(&done));
+    String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A copy of the demo's recipe in a folder of its own, its paths made absolute and `change`d.
+fn recipe_in(folder: &Path, change: impl Fn(String) -> String) -> PathBuf {
+    let fixtures = repository().join("fixtures");
+    let text = fs::read_to_string(demo()).unwrap().replace("../fixtures", fixtures.to_str().unwrap());
+    let path = folder.join("recipe.toml");
+    fs::write(&path, change(text)).unwrap();
+    path
+}
+
+/// Takes the root disk out of a layout, by skopeo, zstd and tar.
+fn unpack(layout: &Path, into: &Path) -> PathBuf {
+    let copy = into.join("copy");
+    run(Command::new("skopeo")
+        .args(["copy", "--quiet"])
+        .arg(format!("oci:{}", layout.display()))
+        .arg(format!("dir:{}", copy.display())));
+    let manifest = json(&copy.join("manifest.json"));
+    let digest =
+        manifest["layers"][0]["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap().to_owned();
+    run(Command::new("tar").args(["--zstd", "-xf"]).arg(copy.join(digest)).arg("-C").arg(into));
+    into.join("disk/disk.qcow2")
+}
+
+#[test]
+fn the_demo_becomes_a_sealed_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let printed = built(&demo(), &out, &[]);
+    assert_eq!(names(&out), ["clone", "evidence.json", "image", "install", "state.json"]);
+
+    // The digest is the manifest's, by skopeo.
+    let inspected =
+        run(Command::new("skopeo").arg("inspect").arg(format!("oci:{}", out.join("image").display())));
+    let inspected: Value = serde_json::from_slice(&inspected.stdout).unwrap();
+    assert_eq!(inspected["Digest"], printed.as_str());
+    assert_eq!(inspected["Os"], "linux");
+    assert_eq!(inspected["Architecture"], "amd64");
+
+    // The disk in it is the demo's, sealed.
+    let disk = unpack(&out.join("image"), folder.path());
+    run(Command::new("qemu-img").arg("check").arg(&disk));
+    let volume = Volume::of(&disk);
+    assert_eq!(volume.hive_value(SYSTEM, "Setup", "UnattendFile"), r"D:\autounattend.xml");
+    assert!(volume.clusters_agree());
+    let before = Volume::of(&root_disk::demo());
+    let mut files = before.list();
+    files.retain(|path| !path.ends_with('/') && path != SYSTEM && path != "pagefile.sys");
+    assert!(files.len() > 100);
+    assert_eq!(volume.list(), before.list());
+    for path in files.iter().filter(|path| path.starts_with("Windows/System32") || path.starts_with("Users"))
+    {
+        assert_eq!(volume.cat(path), before.cat(path), "{path}");
+    }
+}
+
+#[test]
+fn evidence_tells_everything_but_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let done = build(&demo(), &out, &["--json"]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let evidence = json(&out.join("evidence.json"));
+    assert_eq!(serde_json::from_slice::<Value>(&done.stdout).unwrap(), evidence);
+    let sum = |path: &str| {
+        let found = run(Command::new("sha256sum").arg(repository().join(path)));
+        String::from_utf8(found.stdout).unwrap()[..64].to_owned()
+    };
+    assert_eq!(evidence["media"]["windows"]["sha256"], sum("fixtures/demo/windows.iso").as_str());
+    assert_eq!(evidence["media"]["virtio"]["sha256"], sum("fixtures/demo/virtio-win.iso").as_str());
+    assert_eq!(evidence["recipe"]["sha256"], sum("recipes/demo.toml").as_str());
+    assert_eq!(evidence["tool"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(evidence["root"]["windows"]["editionId"], "Professional");
+    assert_eq!(evidence["root"]["sysprep"]["imageState"], "IMAGE_STATE_GENERALIZE_RESEAL_TO_OOBE");
+    assert_eq!(evidence["patch"]["pointer"], r"D:\autounattend.xml");
+    assert!(evidence["patch"]["changedBytes"].as_u64().unwrap() < 1000);
+    assert!(evidence["finished"].as_str() >= evidence["started"].as_str());
+    let layer = evidence["image"]["layerDigest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+    assert!(out.join("image/blobs/sha256").join(layer).exists());
+
+    let said = format!("{evidence}{}{}", stderr(&done), fs::read_to_string(out.join("state.json")).unwrap());
+    for mode in ["install", "clone"] {
+        let folder = out.join(mode);
+        assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
+        let credentials = json(&folder.join("credentials.json"));
+        assert_eq!(evidence[mode]["hostname"], credentials["hostname"]);
+        let password = credentials["password"].as_str().unwrap();
+        assert!(password.len() >= 24);
+        assert!(!said.contains(password), "the password of {mode} is told");
+        // And it is nowhere in the image.
+        for blob in fs::read_dir(out.join("image/blobs/sha256")).unwrap() {
+            let bytes = fs::read(blob.unwrap().path()).unwrap();
+            assert!(!bytes.windows(password.len()).any(|part| part == password.as_bytes()));
+        }
+    }
+}
+
+#[test]
+fn a_second_run_keeps_what_is_unchanged_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let disk = RootDisk::standard();
+    let with_disk = ["--disk", disk.path().to_str().unwrap()];
+    let first = built(&demo(), &out, &with_disk);
+    let credentials = fs::read(out.join("clone/credentials.json")).unwrap();
+    let layer_inode = |out: &Path| {
+        let digest =
+            json(&out.join("evidence.json"))["image"]["layerDigest"].as_str().unwrap()[7..].to_owned();
+        out.join("image/blobs/sha256").join(digest).metadata().unwrap().ino()
+    };
+    let inode = layer_inode(&out);
+
+    let second = build(&demo(), &out, &with_disk);
+    let said = stderr(&second);
+    assert!(second.status.success(), "{said}");
+    assert_eq!(said.matches("(kept)").count(), 3, "{said}");
+    assert_eq!(said.matches("matches its pin\n").count(), 2, "media are hashed again: {said}");
+    assert_eq!(fs::read(out.join("clone/credentials.json")).unwrap(), credentials);
+    assert_eq!(layer_inode(&out), inode);
+    let evidence = json(&out.join("evidence.json"));
+    assert_eq!(evidence["image"]["kept"], true);
+    assert_eq!(evidence["image"]["volumes"].as_array().unwrap().len(), 3);
+
+    // Touched, it is packaged again; the bytes are the same, and so is the digest.
+    run(Command::new("touch").arg(disk.path()));
+    let third = build(&demo(), &out, &with_disk);
+    assert!(!stderr(&third).contains("package  ") || stderr(&third).matches("(kept)").count() == 2);
+    assert_eq!(String::from_utf8_lossy(&third.stdout).trim_end(), first);
+    assert_ne!(layer_inode(&out), inode);
+
+    // Damaged, it is not kept.
+    let digest = json(&out.join("evidence.json"))["image"]["layerDigest"].as_str().unwrap()[7..].to_owned();
+    let blob = out.join("image/blobs/sha256").join(digest);
+    let mut bytes = fs::read(&blob).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&blob, bytes).unwrap();
+    let fourth = build(&demo(), &out, &with_disk);
+    assert_eq!(stderr(&fourth).matches("(kept)").count(), 2, "{}", stderr(&fourth));
+    assert_eq!(String::from_utf8_lossy(&fourth.stdout).trim_end(), first);
+
+    // A medium that changes meanwhile is never overlooked.
+    let media = folder.path().join("media");
+    fs::create_dir(&media).unwrap();
+    let recipe = recipe_in(folder.path(), |text| {
+        text.replace(&format!("{}/demo/", repository().join("fixtures").display()), "")
+    });
+    for iso in ["windows.iso", "virtio-win.iso"] {
+        fs::copy(repository().join("fixtures/demo").join(iso), media.join(iso)).unwrap();
+    }
+    let args = [&with_disk[..], &["--media-dir", media.to_str().unwrap()]].concat();
+    let other = folder.path().join("other");
+    built(&recipe, &other, &args);
+    let iso = media.join("virtio-win.iso");
+    let mut bytes = fs::read(&iso).unwrap();
+    bytes[400_000] ^= 1;
+    fs::write(&iso, bytes).unwrap();
+    let refused = build(&recipe, &other, &args);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("expected"), "{}", stderr(&refused));
+}
+
+#[test]
+fn answers_are_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    let before = fs::read(out.join("clone/credentials.json")).unwrap();
+    let changed = build(&demo(), &out, &["--set", "clone.username=somebody"]);
+    assert_eq!(changed.status.code(), Some(4), "{}", stderr(&changed));
+    assert!(stderr(&changed).contains("other settings"), "{}", stderr(&changed));
+    assert_eq!(fs::read(out.join("clone/credentials.json")).unwrap(), before);
+    fs::remove_dir_all(out.join("clone")).unwrap();
+    built(&demo(), &out, &["--set", "clone.username=somebody"]);
+    assert_eq!(json(&out.join("clone/credentials.json"))["username"], "somebody");
+}
+
+#[test]
+fn an_output_that_is_not_its_own_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+    built(&demo(), &ours, &[]);
+    let evidence = fs::read(ours.join("evidence.json")).unwrap();
+    let recipe = recipe_in(folder.path(), |text| text.replace("name = \"demo\"", "name = \"other\""));
+    for more in [&[][..], &["--dry-run"]] {
+        let refused = build(&recipe, &ours, more);
+        assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("demo") && stderr(&refused).contains("other"));
+    }
+    assert_eq!(fs::read(ours.join("evidence.json")).unwrap(), evidence);
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("thesis.doc"), "important").unwrap();
+    let refused = build(&demo(), &theirs, &[]);
+    assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("thesis.doc"));
+    assert_eq!(names(&theirs), ["thesis.doc"]);
+}
+
+#[test]
+fn unfit_roots_and_bad_recipes_stop_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    for (disk, word) in [
+        (RootDisk::standard().not_generalised(), "not generalised"),
+        (RootDisk::standard().hibernated(), "hibernat"),
+        (RootDisk::standard().with_cached_answer(), "holds a password"),
+    ] {
+        let refused = build(&demo(), &out, &["--disk", disk.path().to_str().unwrap()]);
+        assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(word), "{}", stderr(&refused));
+        assert!(!out.join("image").exists() && !out.join("evidence.json").exists());
+    }
+    let broken = recipe_in(folder.path(), |text| text.replace("sha256 = \"a", "sha256 = \"b"));
+    let refused = build(&broken, &folder.path().join("new"), &[]);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    let broken = recipe_in(folder.path(), |text| text.replace("username", "usrname"));
+    let refused = build(&broken, &folder.path().join("newer"), &[]);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    assert!(!folder.path().join("newer").exists());
+    assert_eq!(build(&folder.path().join("nowhere.toml"), &out, &[]).status.code(), Some(1));
+}
+
+#[test]
+fn a_dry_run_tells_and_does_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let planned = build(&demo(), &out, &["--dry-run"]);
+    let said = String::from_utf8_lossy(&planned.stdout).into_owned();
+    assert!(planned.status.success(), "{}", stderr(&planned));
+    for word in ["verify", "render", "change", "package into"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    assert!(!out.exists());
+    built(&demo(), &out, &[]);
+    let again = build(&demo(), &out, &["--dry-run", "--json"]);
+    let stages: Value = serde_json::from_slice(&again.stdout).unwrap();
+    let kept = stages.as_array().unwrap().iter().filter(|s| s["what"].as_str().unwrap().starts_with("keep"));
+    assert_eq!(kept.count(), 3);
+
+    let recipe = recipe_in(folder.path(), |text| text.replace("virtio-win.iso", "gone.iso"));
+    let missing = build(&recipe, &folder.path().join("new"), &["--dry-run", "--disk", "/nowhere/disk"]);
+    let said = String::from_utf8_lossy(&missing.stdout).into_owned();
+    assert_eq!(missing.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("missing: ") && said.contains("gone.iso") && said.contains("/nowhere/disk"),
+        "{said}"
+    );
+    assert!(!folder.path().join("new").exists());
+}
+
+#[test]
+fn it_can_be_pushed_and_pulled() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let registry = Registry::start();
+    let target = format!("{}/private/windows11:v1", registry.host());
+    let push = || {
+        let mut child = command(&demo(), &out)
+            .args(["--push", &target, "--ca"])
+            .arg(registry.ca())
+            .args(["--username", registry::USER, "--password-stdin"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), registry::PASSWORD.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let pushed = push();
+    assert!(pushed.status.success(), "{}", stderr(&pushed));
+    let reference = String::from_utf8(pushed.stdout).unwrap().trim_end().to_owned();
+    let (name, digest) = reference.split_once('@').unwrap();
+    assert_eq!(name, format!("{}/private/windows11", registry.host()), "no tag belongs there");
+    let evidence = json(&out.join("evidence.json"));
+    assert_eq!(evidence["image"]["manifestDigest"], digest);
+    assert_eq!(evidence["pushed"], reference.as_str());
+    let pulled = folder.path().join("pulled");
+    registry.pull(&reference, &pulled);
+    let layer = evidence["image"]["layerDigest"].as_str().unwrap()[7..].to_owned();
+    let ours = fs::read(out.join("image/blobs/sha256").join(&layer)).unwrap();
+    assert!(fs::read(pulled.join(&layer)).unwrap() == ours);
+    let again = push();
+    assert!(stderr(&again).contains("(kept)") && again.status.success(), "{}", stderr(&again));
+}
+
+#[test]
+fn the_same_input_gives_the_same_digest() {
+    let folder = tempfile::tempdir().unwrap();
+    let digests: Vec<_> = ["a", "b"].map(|name| built(&demo(), &folder.path().join(name), &[])).into();
+    assert_eq!(digests[0], digests[1]);
+    // Made from a full raw copy of the disk, it is the same image.
+    let raw = folder.path().join("full.raw");
+    run(Command::new("qemu-img").args(["convert", "-O", "raw", "-S", "0"]).arg(root_disk::demo()).arg(&raw));
+    let full = built(&demo(), &folder.path().join("c"), &["--disk", raw.to_str().unwrap()]);
+    assert_eq!(full, digests[0]);
+}
+
+#[test]
+fn killed_at_any_time_it_can_be_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = built(&demo(), &folder.path().join("whole"), &[]);
+    for n in 0..16u64 {
+        let out = folder.path().join(format!("out{n}"));
+        let mut child = command(&demo(), &out).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(n * 12));
+        // Half by Ctrl-C, half by kill -9.
+        let signal = if n % 2 == 0 { "-INT" } else { "-KILL" };
+        let _ = Command::new("kill").arg(signal).arg(child.id().to_string()).output();
+        let status = child.wait().unwrap();
+        if signal == "-INT" && !status.success() {
+            assert!(matches!(status.code(), Some(130) | None), "{status}");
+            if status.code() == Some(130) {
+                let left = if out.exists() { names(&out) } else { Vec::new() };
+                assert!(!left.iter().any(|name| name.starts_with('.')), "{left:?}");
+            }
+        }
+        assert_eq!(built(&demo(), &out, &[]), expected);
+        assert_eq!(names(&out), ["clone", "evidence.json", "image", "install", "state.json"]);
+    }
+}
+
+#[test]
+fn two_builds_in_one_folder_do_not_meet() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let running: Vec<_> = (0..4)
+        .map(|_| command(&demo(), &out).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        .collect();
+    let mut done = 0;
+    for child in running {
+        let output = child.wait_with_output().unwrap();
+        match output.status.code() {
+            Some(0) => done += 1,
+            Some(4) => assert!(stderr(&output).contains("another build"), "{}", stderr(&output)),
+            _ => panic!("{}", stderr(&output)),
+        }
+    }
+    assert!(done >= 1);
+    built(&demo(), &out, &[]);
+}
+
+#[test]
+fn without_room_or_rights_nothing_is_half_made() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file system too small for the image.
+    let small = folder.path().join("small");
+    fs::create_dir(&small).unwrap();
+    if Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=300k", "none"])
+        .arg(&small)
+        .status()
+        .unwrap()
+        .success()
+    {
+        let out = small.join("out");
+        let full = build(&demo(), &out, &[]);
+        let left = names(&out);
+        run(Command::new("umount").arg(&small));
+        assert_eq!(full.status.code(), Some(1), "{}", stderr(&full));
+        assert!(stderr(&full).contains("No space left"), "{}", stderr(&full));
+        assert!(!left.iter().any(|name| name == "image" || name.starts_with('.')), "{left:?}");
+    } else {
+        eprintln!("skipped: a tmpfs can't be mounted here");
+    }
+    let denied = build(&demo(), Path::new("/proc/out"), &[]);
+    assert_eq!(denied.status.code(), Some(1), "{}", stderr(&denied));
+    let disk = folder.path().join("unreadable");
+    fs::write(&disk, "x").unwrap();
+    fs::set_permissions(&disk, fs::Permissions::from_mode(0o000)).unwrap();
+}
