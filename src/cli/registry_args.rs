@@ -12,26 +12,25 @@ use crate::registry::{
 };
 
 /// More than any password; what is longer is refused further on.
-const MAX_PASSWORD: u64 = 64 << 10;
+const MAX_PASSWORD: usize = 64 << 10;
+const HEADING: &str = "Registry";
 
-/// Registry access.
-///
-/// Without --username the login is taken from REGISTRY_AUTH_FILE, docker's config.json (credential helpers
-/// included), or podman's auth.json.
+/// Who asks, and whom to trust: flattened into every command that talks to a registry.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Registry")]
 pub struct RegistryArgs {
     /// PEM file with authorities to trust beside the system's.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
     ca: Option<PathBuf>,
-    /// Push as this user, with the password from standard input.
-    #[arg(long, value_name = "NAME", requires = "password_stdin")]
+    /// Push as this user, with the password from standard input. Otherwise
+    /// the login comes from the file REGISTRY_AUTH_FILE names, or else from
+    /// docker's config.json (credential helpers included) or podman's auth.json.
+    #[arg(long, value_name = "NAME", requires = "password_stdin", help_heading = HEADING)]
     username: Option<String>,
     /// Read the password from standard input, one newline at its end left out.
-    #[arg(long, requires = "username")]
+    #[arg(long, requires = "username", help_heading = HEADING)]
     password_stdin: bool,
     /// Plain HTTP, to a registry on this machine only.
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     plain_http: bool,
 }
 
@@ -55,8 +54,9 @@ fn password_from_stdin() -> Result<String, Failure> {
         )
         .cure("pipe the password in, so that it is not shown: sealroot ... --password-stdin < FILE"));
     }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
-    stdin.lock().take(MAX_PASSWORD).read_to_end(&mut bytes).map_err(|e| {
+    // Room for all of it: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(2 * MAX_PASSWORD));
+    stdin.lock().take(MAX_PASSWORD as u64).read_to_end(&mut bytes).map_err(|e| {
         Failure::new(Exit::Failed, format!("the password can't be read from standard input: {e}"))
     })?;
     let text = std::str::from_utf8(&bytes)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE};
-use reqwest::{Body, Url};
+use reqwest::{Body, Response, Url};
 use tokio::sync::mpsc;
 
 use super::RegistryError;
@@ -42,42 +42,39 @@ pub(super) async fn upload_again(
     let mut tried = 0;
     loop {
         tried += 1;
+        let url = begin(http).await?;
         let (sender, items) = mpsc::channel(QUEUE);
         let content = blob.clone();
         // Ends by itself when the receiving side is gone.
         tokio::task::spawn_blocking(move || content.pour(&sender));
-        let error = match upload(http, items, Arc::clone(meter), before).await {
-            Ok(_) => return Ok(()),
+        let error = match stream(http, &url, items, Arc::clone(meter), before).await {
+            Ok(sent) => return finish(http, sent).await.map(drop),
             Err(error) => error,
         };
         match http.backoff().pause(tried, None) {
             Some(pause) if http.worth_another_try(&error) => tokio::time::sleep(pause).await,
             _ => return Err(error),
         }
-        // The failure may have hit only the answer.
-        if size(http, blob.digest).await? == Some(blob.size) {
-            return Ok(());
-        }
     }
 }
 
-/// Uploads what `items` brings, whose digest comes with its end, and returns digest and size.
+/// Uploads what `items` brings, whose digest comes with its end, and returns its size.
 pub(super) async fn upload(
     http: &Http,
     items: mpsc::Receiver<Item>,
     meter: Arc<Meter>,
-    before: u64,
-) -> Result<(Digest, u64), RegistryError> {
-    let doing = "uploading a blob";
+) -> Result<u64, RegistryError> {
     let url = begin(http).await?;
-    let (feed, body) = Feed::body(items, meter, before);
-    // Whatever the HTTP library makes of a body that ends in an error: the cause is the producer's.
-    let url = patch(http, &url, &feed, body).await.map_err(|e| feed.producer_failure().unwrap_or(e))?;
-    let Some((digest, size)) = feed.finished() else {
-        return Err(http.protocol(doing, "an answer before everything was sent"));
-    };
-    finish(http, url, digest, size).await?;
-    Ok((digest, size))
+    let sent = stream(http, &url, items, meter, 0).await?;
+    finish(http, sent).await
+}
+
+/// Content that is with the registry, and where to name it.
+struct Sent {
+    url: Url,
+    digest: Digest,
+    /// Bytes.
+    size: u64,
 }
 
 /// Begins an upload; returns where its content goes.
@@ -92,46 +89,63 @@ async fn begin(http: &Http) -> Result<Url, RegistryError> {
     }
 }
 
-/// Sends the content; returns where to finish.
-async fn patch(http: &Http, url: &Url, feed: &Feed, body: Body) -> Result<Url, RegistryError> {
+/// Sends the content in one request.
+async fn stream(
+    http: &Http,
+    url: &Url,
+    items: mpsc::Receiver<Item>,
+    meter: Arc<Meter>,
+    before: u64,
+) -> Result<Sent, RegistryError> {
     let doing = "uploading a blob";
+    let (feed, body) = Feed::body(items, meter, before);
+    // Whatever the HTTP library makes of a body that ends in an error: the cause is the producer's.
+    let response =
+        patch(http, doing, url, &feed, body).await.map_err(|e| feed.producer_failure().unwrap_or(e))?;
+    if !matches!(response.status().as_u16(), 201 | 202 | 204) {
+        return Err(status_error(doing, response).await);
+    }
+    let Some((digest, size)) = feed.finished() else {
+        return Err(http.protocol(doing, "an answer before everything was sent"));
+    };
+    if let Some(range) = response.headers().get(RANGE) {
+        // `0-LAST`, with a unit before it at some registries; an empty upload has no last byte.
+        let last = range.to_str().ok().and_then(|text| text.rsplit('-').next()?.parse::<u64>().ok());
+        if last != Some(size.saturating_sub(1)) {
+            let got = last.map_or_else(|| "an unreadable range".into(), |last| format!("bytes up to {last}"));
+            let (what, host) = ("an upload".into(), http.image().host().into());
+            return Err(RegistryError::Mismatch { what, host, expected: format!("{size} bytes"), got });
+        }
+    }
+    Ok(Sent { url: http.location(doing, &response)?, digest, size })
+}
+
+/// Sends, and watches that it goes on.
+async fn patch(
+    http: &Http,
+    doing: &str,
+    url: &Url,
+    feed: &Feed,
+    body: Body,
+) -> Result<Response, RegistryError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     let mut sending = std::pin::pin!(http.send_once(doing, url, headers, body));
-    let response = loop {
+    loop {
         match tokio::time::timeout(Duration::from_secs(1), sending.as_mut()).await {
-            Ok(response) => break response?,
+            Ok(response) => return response,
             Err(_) if feed.stalled() > STALL => {
                 let host = http.image().host().into();
                 return Err(RegistryError::Stalled { doing: doing.into(), host, seconds: STALL.as_secs() });
             }
             Err(_) => {}
         }
-    };
-    if !matches!(response.status().as_u16(), 201 | 202 | 204) {
-        return Err(status_error(doing, response).await);
     }
-    if let Some((_, size)) = feed.finished()
-        && let Some(range) = response.headers().get(RANGE)
-    {
-        // `0-LAST`, with a unit before it at some registries; an empty upload has no last byte.
-        let last = range.to_str().ok().and_then(|text| text.rsplit('-').next()?.parse::<u64>().ok());
-        if last != Some(size.saturating_sub(1)) {
-            let held =
-                last.map_or_else(|| "an unreadable range".into(), |last| format!("bytes up to {last}"));
-            return Err(RegistryError::Mismatch {
-                what: "an upload".into(),
-                host: http.image().host().into(),
-                expected: format!("{size} bytes"),
-                got: held,
-            });
-        }
-    }
-    http.location(doing, &response)
 }
 
 /// Names the content, waits for it to be in its place, and looks whether all of it is.
-async fn finish(http: &Http, mut url: Url, digest: Digest, expected: u64) -> Result<(), RegistryError> {
+async fn finish(http: &Http, sent: Sent) -> Result<u64, RegistryError> {
+    let Sent { mut url, digest, size: expected } = sent;
     let doing = format!("finishing blob {digest}");
     url.query_pairs_mut().append_pair("digest", &digest.to_string());
     let put = |client: &reqwest::Client| client.put(url.clone()).header(CONTENT_LENGTH, 0).timeout(FINALISE);
@@ -142,7 +156,7 @@ async fn finish(http: &Http, mut url: Url, digest: Digest, expected: u64) -> Res
     };
     // A registry that is slow to finish may cut the answer off and finish all the same.
     match (size(http, digest).await, failure) {
-        (Ok(Some(size)), _) if size == expected => Ok(()),
+        (Ok(Some(size)), _) if size == expected => Ok(size),
         (_, Some(failure)) => Err(failure),
         (Err(error), None) => Err(error),
         (Ok(held), None) => Err(RegistryError::Mismatch {

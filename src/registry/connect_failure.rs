@@ -62,6 +62,11 @@ impl ConnectFailure {
         found
     }
 
+    /// Whether the causes add to what this says: names, dates, or everything.
+    pub(super) fn has_more_to_tell(&self) -> bool {
+        matches!(self, Self::OutOfDate | Self::WrongName | Self::Other)
+    }
+
     fn of_tls(error: &rustls::Error) -> Self {
         match error {
             rustls::Error::InvalidCertificate(certificate) => match certificate {

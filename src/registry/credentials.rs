@@ -141,6 +141,11 @@ impl AuthFiles {
         Self::from(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
+    /// This file alone, which must exist.
+    pub fn only(path: PathBuf) -> Self {
+        Self { only: Some(path), files: Vec::new() }
+    }
+
     fn from(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let folder = |name| variable(name).map(PathBuf::from);
         let home = folder("HOME");
@@ -150,7 +155,10 @@ impl AuthFiles {
             folder("XDG_RUNTIME_DIR").map(|d| d.join("containers/auth.json")),
             folder("XDG_CONFIG_HOME").or_else(|| at_home(".config")).map(|d| d.join("containers/auth.json")),
         ];
-        Self { only: folder("REGISTRY_AUTH_FILE"), files: files.into_iter().flatten().collect() }
+        match folder("REGISTRY_AUTH_FILE") {
+            Some(only) => Self::only(only),
+            None => Self { only: None, files: files.into_iter().flatten().collect() },
+        }
     }
 
     /// The login for an image's registry; [`Credential::Anonymous`] when no file has one.
@@ -289,7 +297,7 @@ mod tests {
         let newline = format!(r#"{{"auths": {{"{host}": {{"auth": "{}"}}}}}}"#, auth("u:hush\n"));
         let error = find(&newline).unwrap_err();
         assert!(!format!("{error:?} {error}").contains("hush"));
-        let only = AuthFiles { only: Some("/nonexistent/auth.json".into()), files: vec![] };
+        let only = AuthFiles::only("/nonexistent/auth.json".into());
         assert!(matches!(only.find(&image()), Err(CredentialError::Read { .. })));
     }
 

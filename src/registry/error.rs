@@ -46,8 +46,8 @@ pub enum RegistryError {
         host: String,
         /// Why, as far as it is known.
         failure: ConnectFailure,
-        /// The HTTP library's account.
-        source: reqwest::Error,
+        /// The HTTP library's account, where it says more.
+        source: Option<reqwest::Error>,
     },
     /// The connection ended or stalled in the middle.
     #[error("{doing}: the connection to {host} broke")]

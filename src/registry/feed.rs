@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::stream::{self, Stream};
 use reqwest::Body;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -54,7 +54,16 @@ pub(super) struct Feed {
 
 impl Feed {
     /// A body out of what `items` brings. `meter` reaches `before` and each byte that follows.
-    pub(super) fn body(mut items: mpsc::Receiver<Item>, meter: Arc<Meter>, before: u64) -> (Self, Body) {
+    pub(super) fn body(items: mpsc::Receiver<Item>, meter: Arc<Meter>, before: u64) -> (Self, Body) {
+        let (feed, chunks) = Self::chunks(items, meter, before);
+        (feed, Body::wrap_stream(chunks))
+    }
+
+    fn chunks(
+        mut items: mpsc::Receiver<Item>,
+        meter: Arc<Meter>,
+        before: u64,
+    ) -> (Self, impl Stream<Item = io::Result<Bytes>> + Send + 'static) {
         let state = Arc::new(Mutex::new(State { sent: 0, waiting: Some(Instant::now()), end: None }));
         let feed = Self { state: Arc::clone(&state) };
         let watched = feed.clone();
@@ -82,7 +91,7 @@ impl Feed {
                 None => broken(&mut state, RegistryError::Abandoned),
             }
         });
-        (feed, Body::wrap_stream(chunks))
+        (feed, chunks)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -172,5 +181,61 @@ impl Content {
             return Err(LayoutError::Blob { path: path.into(), expected, found });
         }
         Ok(Some(Item::End { digest }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use futures_util::FutureExt;
+    use futures_util::stream::StreamExt;
+
+    fn content(bytes: &'static [u8]) -> Content {
+        let bytes = Bytes::from_static(bytes);
+        Content { digest: Digest::of(&bytes), size: bytes.len() as u64, source: Source::Bytes(bytes) }
+    }
+
+    #[test]
+    fn only_the_networks_own_time_counts_as_a_stall() {
+        let (sender, items) = mpsc::channel(QUEUE);
+        let (feed, mut chunks) = Feed::chunks(items, Arc::default(), 0);
+        let nap = Duration::from_millis(20);
+        std::thread::sleep(nap);
+        assert!(feed.stalled() >= nap);
+        // The network asks, and there is nothing yet: the producer's turn.
+        assert!(chunks.next().now_or_never().is_none());
+        std::thread::sleep(nap);
+        assert_eq!(feed.stalled(), Duration::ZERO);
+        content(b"all").pour(&sender);
+        assert_eq!(chunks.next().now_or_never().unwrap().unwrap().unwrap(), "all");
+        std::thread::sleep(nap);
+        assert!(feed.stalled() >= nap);
+        assert!(feed.finished().is_none());
+        assert!(chunks.next().now_or_never().unwrap().is_none());
+        assert_eq!(feed.finished(), Some((Digest::of(b"all"), 3)));
+        assert!(feed.producer_failure().is_none() && feed.finished().is_some());
+    }
+
+    #[test]
+    fn a_body_without_its_end_is_an_error() {
+        let (sender, items) = mpsc::channel(QUEUE);
+        let (feed, mut chunks) = Feed::chunks(items, Arc::default(), 0);
+        drop(sender);
+        assert!(chunks.next().now_or_never().unwrap().unwrap().is_err());
+        assert!(matches!(feed.producer_failure(), Some(RegistryError::Abandoned)));
+        assert!(feed.finished().is_none());
+    }
+
+    #[test]
+    fn a_file_that_changed_is_found_out_before_its_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "other").unwrap();
+        let changed = Content { source: Source::File(file.path().into()), ..content(b"bytes") };
+        let (sender, mut items) = mpsc::channel(QUEUE);
+        changed.pour(&sender);
+        assert!(matches!(items.try_recv().unwrap(), Item::Data(_)));
+        let Item::Failed(error) = items.try_recv().unwrap() else { unreachable!() };
+        assert!(error.to_string().contains(&Digest::of(b"other").to_string()), "{error}");
     }
 }

@@ -19,7 +19,10 @@ pub(super) const SHORT: Duration = Duration::from_secs(60);
 pub(super) const FINALISE: Duration = Duration::from_secs(15 * 60);
 const CONNECT: Duration = Duration::from_secs(20);
 /// What was sent and not acknowledged for so long means that the other side is gone.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// A registry may stop reading for a while when its storage is slow.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(180);
+/// How often an idle connection is probed, so that nothing on the way forgets it.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Of an error's body; the rest is not read.
 const MAX_ERROR_BODY: usize = 16 << 10;
 const MAX_REDIRECTS: usize = 5;
@@ -54,7 +57,7 @@ impl Http {
             .http1_only()
             .connect_timeout(CONNECT)
             .tcp_user_timeout(UNACKNOWLEDGED)
-            .tcp_keepalive(UNACKNOWLEDGED)
+            .tcp_keepalive(KEEPALIVE)
             .referer(false)
             .no_proxy()
             .redirect(redirect_policy(plain_http));
@@ -239,6 +242,7 @@ pub(super) fn failure(doing: &str, url: &Url, error: reqwest::Error) -> Registry
             ConnectFailure::Other if source.is_timeout() => ConnectFailure::TimedOut,
             failure => failure,
         };
+        let source = failure.has_more_to_tell().then_some(source);
         return RegistryError::Connect { host, failure, source };
     }
     RegistryError::Broken { doing: doing.into(), host, source }

@@ -49,7 +49,7 @@ pub struct Pushed {
     pub blobs_present: usize,
 }
 
-/// One repository of a registry, open for pushing.
+/// One repository of a registry, open for pushing. Its methods block, and are not for async code.
 #[derive(Debug)]
 pub struct Registry {
     http: Arc<Http>,

@@ -25,7 +25,7 @@ pub struct BlobSink<'a> {
     items: mpsc::Sender<Item>,
     /// Bytes handed to the upload.
     taken: u64,
-    upload: JoinHandle<Result<(Digest, u64), RegistryError>>,
+    upload: JoinHandle<Result<u64, RegistryError>>,
     /// Why the layer was told to stop, if not because the upload ended.
     stopped: Option<RegistryError>,
 }
@@ -35,7 +35,7 @@ impl<'a> BlobSink<'a> {
         let (items, receiver) = mpsc::channel(QUEUE);
         let meter = Arc::new(Meter::default());
         let counted = Arc::clone(&meter);
-        let upload = network.handle().spawn(async move { blob::upload(&http, receiver, counted, 0).await });
+        let upload = network.handle().spawn(async move { blob::upload(&http, receiver, counted).await });
         Self { network, task, meter, items, taken: 0, upload, stopped: None }
     }
 
@@ -45,7 +45,7 @@ impl<'a> BlobSink<'a> {
         let _ = self.send(Item::End { digest });
         match self.stopped.take() {
             Some(error) => Err(error),
-            None => self.join().map(|(_, size)| size),
+            None => self.join(),
         }
     }
 
@@ -57,7 +57,7 @@ impl<'a> BlobSink<'a> {
         self.join().err()
     }
 
-    fn join(&mut self) -> Result<(Digest, u64), RegistryError> {
+    fn join(&mut self) -> Result<u64, RegistryError> {
         let joined = self.network.wait(&*self.task, &self.meter, &mut self.upload)?;
         joined.map_err(|e| RegistryError::Setup { source: e.into() })?
     }

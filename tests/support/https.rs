@@ -60,7 +60,10 @@ pub struct Https {
 }
 
 impl Https {
-    pub fn serve(tls: &ServerCertificate, answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+    pub fn serve(
+        tls: &ServerCertificate,
+        answer: impl Fn(&Request) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let chain = CertificateDer::pem_file_iter(&tls.certificate).unwrap().map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_file(&tls.key).unwrap();
@@ -78,8 +81,7 @@ impl Https {
                 let (config, remember, answer) =
                     (Arc::clone(&config), Arc::clone(&remember), Arc::clone(&answer));
                 thread::spawn(move || {
-                    let stream =
-                        StreamOwned::new(ServerConnection::new(config).unwrap(), socket.unwrap());
+                    let stream = StreamOwned::new(ServerConnection::new(config).unwrap(), socket.unwrap());
                     let mut stream = BufReader::new(stream);
                     while let Some(request) = read(&mut stream) {
                         remember.lock().unwrap().push(request.clone());
