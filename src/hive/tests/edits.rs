@@ -204,3 +204,52 @@ fn old_versions_have_no_big_data() {
     let after = edited(&file, |e| e.set("", "big", ValueKind::BINARY, &data)).unwrap();
     assert_eq!(ours(&after)[&(String::new(), Some("big".into()))], (3, data));
 }
+
+#[test]
+fn subkey_lists_of_every_kind_are_read() {
+    let file = small_system();
+    let tree = ours(&file);
+    let hive = Hive::open(&file).unwrap();
+    let root = 4096 + hive.root().unwrap().cell().offset as usize + 4;
+    let list_offset = u32::from_le_bytes(file[root + 28..root + 32].try_into().unwrap());
+    let list = 4096 + list_offset as usize + 4;
+    let is_lh = file[list..list + 2] == *b"lh";
+    assert!(is_lh, "hivex writes lh");
+    let mut lf = file.clone();
+    lf[list + 1] = b'f';
+    let mut li = file.clone();
+    li[list + 1] = b'i';
+    for n in 0..3 {
+        li.copy_within(list + 4 + n * 8..list + 8 + n * 8, list + 4 + n * 4);
+    }
+    // An ri of two leaves: the list of the root, less its last entry, and an li of that one, in a value's data.
+    let leaf = [&b"li\x01\0"[..], &file[list + 4 + 16..list + 8 + 16]].concat();
+    let mut ri = edited(&file, |e| {
+        e.set("Empty", "leaf", ValueKind::BINARY, &leaf)?;
+        e.set("Empty", "root", ValueKind::BINARY, &[0; 12])
+    })
+    .unwrap();
+    let data = |ri: &[u8], name: &str| {
+        let hive = Hive::open(ri).unwrap();
+        let value = hive.key("Empty").unwrap().unwrap().value(name).unwrap().unwrap();
+        let vk = 4096 + value.cell().offset as usize + 4;
+        u32::from_le_bytes(ri[vk + 8..vk + 12].try_into().unwrap())
+    };
+    let (leaf, top) = (data(&ri, "leaf"), data(&ri, "root"));
+    let expected = ours(&ri);
+    ri[list + 2] = 2;
+    let at = 4096 + top as usize + 4;
+    ri[at..at + 4].copy_from_slice(b"ri\x02\0");
+    ri[at + 4..at + 8].copy_from_slice(&list_offset.to_le_bytes());
+    ri[at + 8..at + 12].copy_from_slice(&leaf.to_le_bytes());
+    ri[root + 28..root + 32].copy_from_slice(&top.to_le_bytes());
+    for file in [lf, li] {
+        assert_eq!(ours(&file), tree);
+        assert_eq!(hivexregedit(&file), tree);
+    }
+    let keys = |tree: Tree| tree.into_keys().collect::<Vec<_>>();
+    assert_eq!(keys(hivexregedit(&ri)), keys(expected));
+    assert_eq!(ours(&ri), hivexregedit(&ri));
+    let hive = Hive::open(&ri).unwrap();
+    assert!(hive.key("setup\\status").unwrap().is_some());
+}

@@ -1,8 +1,11 @@
 //! Real hives.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::super::{Editor, Hive, PageCache};
 use super::judges::{hivexget, hivexml, hivexregedit, ours, reged};
 use super::{edited, real_hive};
+use crate::io::ReadAt;
 
 #[test]
 fn a_real_system_hive_reads_as_hivex_reads_it() {
@@ -34,7 +37,23 @@ fn a_real_system_hive_gets_the_pointer_and_loses_it() {
 
 #[test]
 fn a_look_up_reads_little_and_an_edit_changes_little() {
+    struct Counting(Vec<u8>, AtomicUsize);
+    impl ReadAt for Counting {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+            self.1.fetch_add(buf.len(), Ordering::Relaxed);
+            self.0.read_exact_at(buf, offset)
+        }
+    }
     let Some(file) = real_hive("win7sp1-SYSTEM") else { return };
+    let source = Counting(file.clone(), AtomicUsize::new(0));
+    let hive = Hive::open(PageCache::new(&source)).unwrap();
+    let key = hive.key("ControlSet001\\Control\\ComputerName\\ComputerName").unwrap().unwrap();
+    assert!(key.value("ComputerName").unwrap().unwrap().as_string().unwrap().is_some());
+    let read = source.1.load(Ordering::Relaxed);
+    assert!(read < 128 << 10, "{read} bytes read");
     let hive = Hive::open(PageCache::new(&file)).unwrap();
     let mut editor = Editor::new(&hive).unwrap();
     editor.set_string("Setup", "UnattendFile", "D:\\autounattend.xml").unwrap();
