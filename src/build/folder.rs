@@ -115,23 +115,9 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Where the successor of what is at `name` is made; a build that is killed meanwhile leaves nothing.
-    pub fn successor(&self, name: &str) -> PathBuf {
-        self.join(&format!("{UNFINISHED}{name}"))
-    }
-
-    /// Puts the successor in its place, and deletes what was there.
-    pub fn succeed(&self, name: &str) -> Result<(), FolderError> {
-        let (path, retired) = (self.join(name), self.join(&format!("{name}{RETIRED}")));
-        match fs::rename(&path, &retired) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(FolderError::io(&path)(e)),
-            _ => {}
-        }
-        fs::rename(self.successor(name), &path).map_err(FolderError::io(&path))?;
-        match fs::remove_dir_all(&retired) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FolderError::io(&retired)(e)),
-            _ => Ok(()),
-        }
+    /// Where the successor of what is at `name` is made.
+    pub fn successor(&self, name: &'static str) -> Successor<'_> {
+        Successor { folder: self, name, path: self.join(&format!("{UNFINISHED}{name}")) }
     }
 
     /// Writes a JSON file of the folder, whole, in place of an earlier one.
@@ -141,6 +127,42 @@ impl Folder {
             .map_err(|e| FolderError::Unreadable { path: path.clone(), why: e.to_string() })?;
         replace_file(&path, |file| writeln!(file, "{json}"))?;
         Ok(())
+    }
+}
+
+/// A folder that will take the place of another; dropped before [`Successor::succeed`], it leaves nothing.
+pub struct Successor<'f> {
+    folder: &'f Folder,
+    name: &'static str,
+    path: PathBuf,
+}
+
+impl Successor<'_> {
+    /// Where to make it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts it in its place, and deletes what was there.
+    pub fn succeed(self) -> Result<(), FolderError> {
+        let path = self.folder.join(self.name);
+        let retired = self.folder.join(&format!("{}{RETIRED}", self.name));
+        match fs::rename(&path, &retired) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(FolderError::io(&path)(e)),
+            _ => {}
+        }
+        fs::rename(&self.path, &path).map_err(FolderError::io(&path))?;
+        match fs::remove_dir_all(&retired) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FolderError::io(&retired)(e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Successor<'_> {
+    fn drop(&mut self) {
+        // Renamed away or never made, there is nothing; and what can't be deleted, the next build deletes.
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

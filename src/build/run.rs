@@ -272,10 +272,10 @@ impl Job<'_> {
             None => {
                 let fresh = folder.successor(IMAGE);
                 let view = Overlay::new(disk, sealed.patch);
-                let target = Target { layout: Some(&fresh), registry: None };
+                let target = Target { layout: Some(fresh.path()), registry: None };
                 let published = publish(&view, &packaging, target, progress)?;
-                let verified = verify(&fresh, progress).map_err(BuildError::Verify)?;
-                folder.succeed(IMAGE)?;
+                let verified = verify(fresh.path(), progress).map_err(BuildError::Verify)?;
+                fresh.succeed()?;
                 let image = ImageState {
                     made_from,
                     digest: published.digest,

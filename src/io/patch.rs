@@ -1,6 +1,7 @@
 //! A patch: what sealing would change on a disk, as bytes, before anything is changed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -8,8 +9,8 @@ use thiserror::Error;
 
 use super::ReadAt;
 
-/// One run of bytes to replace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One run of bytes to replace. They may be secrets: `Debug` shows none.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
     /// Where on the disk, in bytes.
     pub offset: u64,
@@ -19,6 +20,12 @@ pub struct Edit {
     /// What is to be there, as long as `old`.
     #[serde(with = "hex::serde")]
     pub new: Vec<u8>,
+}
+
+impl fmt::Debug for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Edit {{ {} bytes at {} }}", self.old.len(), self.offset)
+    }
 }
 
 impl Edit {
