@@ -1,1 +1,10 @@
-//! Windows' names and their rules, limits and states: facts as code.
+//! Facts about Windows as code: names, passwords and keys, and the rules they follow.
+
+mod names;
+mod password;
+
+pub use names::{
+    AccountName, ComputerName, DriverFolder, ImageName, InputLocale, LanguageTag, NameError, ProductKey,
+    TimeZone,
+};
+pub use password::{MAX_PASSWORD_UNITS, PasswordProblem, check_password};
