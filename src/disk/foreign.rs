@@ -9,7 +9,7 @@ const FETCH: &str = "fetch it again; the server answered with a page instead of 
 const EXTRACT: &str = "extract the disk from it first";
 
 /// Magic bytes: where, what, the name of the kind, and its cure.
-const MAGICS: [(u64, &[u8], &str, &str); 21] = [
+const MAGICS: &[(u64, &[u8], &str, &str)] = &[
     (0, b"vhdxfile", "a VHDX image", CONVERT),
     (0, b"conectix", "a dynamic VHD image", CONVERT),
     (0, b"KDMV", "a VMDK image", CONVERT),
@@ -49,7 +49,7 @@ pub(super) fn refuse(file: &dyn ReadAt) -> Result<(), DiskError> {
     let mut start = vec![0; file.size().min(33 << 10) as usize];
     file.read_exact_at(&mut start, 0).map_err(|source| DiskError::Read { offset: 0, source })?;
     let text = start.trim_ascii_start();
-    for (offset, magic, what, cure) in MAGICS {
+    for &(offset, magic, what, cure) in MAGICS {
         let found = if cure == FETCH {
             text.get(..magic.len()).is_some_and(|head| head.eq_ignore_ascii_case(magic))
         } else {

@@ -71,7 +71,7 @@ pub struct Disk {
 #[derive(Debug)]
 enum Content {
     Raw(SourceFile),
-    Qcow2(Qcow2<SourceFile>),
+    Qcow2(Box<Qcow2<SourceFile>>),
 }
 
 /// Opens the disk at `path`: qcow2 by its magic, anything unknown as raw.
@@ -81,7 +81,7 @@ pub fn open(path: &Path) -> Result<Disk, DiskError> {
         return Err(DiskError::Empty);
     }
     let content = if qcow2::has_magic(&file)? {
-        Content::Qcow2(Qcow2::open(file)?)
+        Content::Qcow2(Box::new(Qcow2::open(file)?))
     } else {
         foreign::refuse(&file)?;
         Content::Raw(file)
@@ -119,7 +119,7 @@ impl Disk {
     fn reader(&self) -> &dyn ReadAt {
         match &self.content {
             Content::Raw(file) => file,
-            Content::Qcow2(image) => image,
+            Content::Qcow2(image) => image.as_ref(),
         }
     }
 }

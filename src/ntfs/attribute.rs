@@ -64,7 +64,7 @@ pub(super) fn attributes(record: &FileRecord) -> Result<Vec<Attribute<'_>>, Ntfs
             return Ok(found);
         }
         let length = le32(rest, 4) as usize;
-        if length < 24 || length % 8 != 0 || length > rest.len() {
+        if length < 24 || !length.is_multiple_of(8) || length > rest.len() {
             return Err(record.damaged("an attribute is longer than the record, or too short"));
         }
         let parsed = attribute(&rest[..length]);

@@ -1,6 +1,7 @@
 //! A directory's index of names: a B-tree, its root in the file record, its other nodes in clusters.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use super::NtfsError;
 use super::attribute::{I30, INDEX_ALLOCATION, INDEX_ROOT};
@@ -99,11 +100,6 @@ impl<'m, R: ReadAt> Index<'m, R> {
         NtfsError::DamagedFile { record: self.record, why }
     }
 
-    /// How many nodes there can be, with the root.
-    fn max_nodes(&self) -> u64 {
-        self.allocation.as_ref().map_or(0, |stream| stream.size / self.node_size) + 1
-    }
-
     /// Reads the node with that number, which counts clusters, or 512 bytes where a node is less than a cluster.
     fn node(&self, number: u64) -> Result<Vec<u8>, NtfsError> {
         let cluster_size = self.mft.geometry.cluster_size;
@@ -189,8 +185,7 @@ impl<'m, R: ReadAt> Index<'m, R> {
     /// All entries in order, without the 8.3 names that files have besides.
     pub(super) fn entries(&self) -> Result<Vec<Entry>, NtfsError> {
         let mut entries = Vec::new();
-        let mut nodes = self.max_nodes();
-        self.walk(&self.root, 16, MAX_DEPTH, &mut nodes, &mut entries)?;
+        self.walk(&self.root, 16, MAX_DEPTH, &mut HashSet::new(), &mut entries)?;
         Ok(entries)
     }
 
@@ -199,16 +194,15 @@ impl<'m, R: ReadAt> Index<'m, R> {
         node: &[u8],
         header: usize,
         depth: usize,
-        nodes: &mut u64,
+        seen: &mut HashSet<u64>,
         entries: &mut Vec<Entry>,
     ) -> Result<(), NtfsError> {
-        if depth == 0 || *nodes == 0 {
-            return Err(self.damaged("its index leads back to itself"));
-        }
-        *nodes -= 1;
         for key in self.keys(node, header)? {
             if let Some(child) = key.child() {
-                self.walk(&self.node(child)?, 24, depth - 1, nodes, entries)?;
+                if depth == 0 || !seen.insert(child) {
+                    return Err(self.damaged("its index leads back to itself"));
+                }
+                self.walk(&self.node(child)?, 24, depth - 1, seen, entries)?;
             }
             if !key.is_last() && key.file_name()[65] != DOS_NAME {
                 entries.push(key.entry());

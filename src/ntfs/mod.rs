@@ -1,10 +1,10 @@
 //! NTFS read offline: volume state, files and where their bytes lie, free clusters.
 //!
 //! Everything here is judged byte by byte, because an edit of the wrong cluster destroys a disk. The `ntfs`
-//! crate, which the tests use as one of the judges, is not enough for that: it takes a file whose extents are
-//! spread over several records for shorter than it is, knows no initialized size, and can be made to panic,
-//! to loop and to allocate at will by a damaged index. Format facts: the Linux-NTFS documentation
-//! (flatcap.github.io/linux-ntfs) and ntfs-3g's layout.h.
+//! crate, one of the judges in the tests, is not enough for that: of a file whose extents are spread over
+//! several records it reads nothing, without an error; it can't read a fragmented $MFT, ignores initialized
+//! sizes, and bounds neither the depth of an index nor the size of its nodes. Format facts: the Linux-NTFS
+//! documentation (flatcap.github.io/linux-ntfs) and ntfs-3g's layout.h.
 
 mod attribute;
 mod attribute_list;

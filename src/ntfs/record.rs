@@ -38,7 +38,7 @@ pub(super) fn undo_fixups(record: &mut [u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Puts a record number's 48 bits and its sequence number apart.
+/// Which file something refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileReference {
     /// The record's number in $MFT.

@@ -106,7 +106,7 @@ impl Header {
         if l1_entries > MAX_L1_BYTES / 8 {
             return Err(damaged(24, "the disk's size is beyond what qcow2 can map"));
         }
-        if l1_offset % (1 << cluster_bits) != 0 {
+        if !l1_offset.is_multiple_of(1 << cluster_bits) {
             return Err(damaged(40, "the first-level table is not aligned to a cluster"));
         }
         if l1_offset.checked_add(l1_entries * 8).is_none_or(|end| end > file.size()) {

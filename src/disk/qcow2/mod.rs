@@ -66,7 +66,7 @@ pub enum Qcow2Error {
     Encrypted,
     /// Older states of the disk lie in the same file.
     #[error(
-        "the qcow2 image holds {0} internal snapshots; drop them (qemu-img snapshot -d), or copy the current \
+        "the qcow2 image holds internal snapshots ({0}); drop them (qemu-img snapshot -d), or copy the current \
          state: qemu-img convert -O qcow2 FILE disk.qcow2"
     )]
     Snapshots(u32),
@@ -178,7 +178,7 @@ impl<R: ReadAt> Qcow2<R> {
             return Ok(None);
         }
         let end = offset.checked_add(self.cluster_size());
-        let why = if offset % self.cluster_size() != 0 {
+        let why = if !offset.is_multiple_of(self.cluster_size()) {
             "the second-level table it points to is not aligned to a cluster"
         } else if end.is_none_or(|end| end > self.source.size()) {
             "the second-level table it points to lies past the end of the file"
@@ -229,7 +229,7 @@ impl<R: ReadAt> Qcow2<R> {
         if offset == 0 {
             return Ok(Cluster::Hole);
         }
-        if offset % self.cluster_size() != 0 {
+        if !offset.is_multiple_of(self.cluster_size()) {
             return Err(damaged("the cluster is not aligned").into());
         }
         let used = (self.header.size - (cluster << self.header.cluster_bits)).min(self.cluster_size());
