@@ -130,7 +130,12 @@ pub fn state(store: &dyn Store) -> Result<State, JournalError> {
 
 /// What the journal beside the disk at `path` says.
 pub fn state_beside(path: &Path) -> Result<State, JournalError> {
-    state(&Beside::disk(path).map_err(journal("looked for"))?)
+    match Beside::disk(path) {
+        Ok(store) => state(&store),
+        // A disk without a name (any more) has nothing beside it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(State::Absent),
+        Err(error) => Err(journal("looked for")(error)),
+    }
 }
 
 /// Changes `disk` as `patch` says. When this returns an error, the disk is as it was, but for
