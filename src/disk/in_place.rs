@@ -40,7 +40,9 @@ pub enum InPlaceError {
     #[error("the disk is in use: another program holds a lock on it; let that end first")]
     InUse,
     /// No locks to be had.
-    #[error("the disk can't be locked, and without that a running VM would not be noticed; use --output instead")]
+    #[error(
+        "the disk can't be locked, and without that a running VM would not be noticed; use --output instead"
+    )]
     Lock(#[source] io::Error),
     /// The image does not let these bytes be overwritten.
     #[error(transparent)]

@@ -116,8 +116,7 @@ impl Writable {
 
     /// Where a cluster of the disk is in the file.
     fn cluster<R: ReadAt>(&self, image: &Qcow2<R>, cluster: u64) -> Result<u64, NotInPlace> {
-        let refuse =
-            |why| Err(NotInPlace::Cluster { offset: cluster << image.header.cluster_bits, why });
+        let refuse = |why| Err(NotInPlace::Cluster { offset: cluster << image.header.cluster_bits, why });
         let Some((entry, at)) = image.l2_entry(cluster)? else { return refuse("is not allocated") };
         let host = match image.cluster(cluster, entry, at)? {
             Cluster::Plain(host) => host,

@@ -109,7 +109,9 @@ pub enum JournalError {
         source: io::Error,
     },
     /// Writing failed half-way.
-    #[error("the disk may be half written; its undo journal is kept, and the next run puts the old bytes back")]
+    #[error(
+        "the disk may be half written; its undo journal is kept, and the next run puts the old bytes back"
+    )]
     Broken {
         /// Why writing failed.
         source: io::Error,
