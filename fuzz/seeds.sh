@@ -11,12 +11,14 @@ trap 'rm -rf "$work"' EXIT
 
 case $target in
     hive)
-        python3 "$top/fixtures/empty_hive.py" "$out/empty"
-        cp "$out/empty" "$out/setup"
+        python3 "$top/fixtures/empty_hive.py" "$work/empty"
+        cp "$work/empty" "$work/setup"
         # shellcheck disable=SC1003 # a backslash, not an escape
         printf '%s\n' 'cd \' 'add Select' 'add Setup' 'cd Select' 'setval 1' Current dword:1 'cd \Setup' \
             'setval 3' SetupType dword:2 CmdLine 'string:oobe\windeploy.exe' UnattendFile 'string:D:\autounattend.xml' commit |
-            hivexsh -w "$out/setup"
+            hivexsh -w "$work/setup"
+        # The target takes the last two bytes for the length of a log file.
+        for hive in empty setup; do { cat "$work/$hive"; printf '\0\0'; } > "$out/$hive"; done
         ;;
     qcow2)
         truncate -s 1M "$work/raw"
@@ -36,10 +38,13 @@ case $target in
         head -c 24576 "$work/4k" > "$out/gpt-4096"
         ;;
     ntfs)
-        truncate -s 1280K "$work/ntfs" # about the least that mkntfs takes
+        truncate -s 2M "$work/ntfs"
         mkntfs -q -Q -F -p 2048 -H 255 -S 63 -c 512 "$work/ntfs" >/dev/null 2>&1
-        seq 2000 > "$work/file"
-        ntfscp -q -f "$work/ntfs" "$work/file" pagefile.sys
+        mkdir -p "$work/tree/Windows/System32/config"
+        seq 2000 > "$work/tree/Windows/System32/config/SYSTEM"
+        for name in $(seq 30); do echo "$name" > "$work/tree/Windows/a file with a longer name $name"; done
+        wimlib-imagex capture "$work/tree" "$work/wim" --compress=none --no-acls >/dev/null
+        wimlib-imagex apply "$work/wim" 1 "$work/ntfs" >/dev/null
         cp "$work/ntfs" "$out/small"
         ;;
     recipe)

@@ -70,7 +70,7 @@ fn mounted<T>(partition: &Path, options: &str, work: impl FnOnce(&Path) -> T) ->
 
 /// 1 MiB in which every 4 KiB begin with the mark.
 fn marked(mark: &str) -> Vec<u8> {
-    let mut block: Vec<u8> = (0u32..4096).map(|i| (i * i >> 5) as u8).collect();
+    let mut block: Vec<u8> = (0u32..4096).map(|i| ((i * i) >> 5) as u8).collect();
     block[..mark.len()].copy_from_slice(mark.as_bytes());
     block.repeat(256)
 }

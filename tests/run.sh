@@ -78,7 +78,7 @@ for name in $(cargo fuzz list --fuzz-dir fuzz); do
     bash fuzz/seeds.sh "$name" "$corpus"
     printf '%s: ' "$name"
     cargo fuzz run "${fuzz[@]}" "$name" "$corpus" -- -max_total_time="${FUZZ_SECONDS:-10}" -timeout=10 \
-        -rss_limit_mb=1024 -print_final_stats=1 >"$target/fuzz-$name.log" 2>&1 || {
+        -max_len=2200000 -rss_limit_mb=1024 >"$target/fuzz-$name.log" 2>&1 || {
         cat "$target/fuzz-$name.log" >&2
         exit 1
     }

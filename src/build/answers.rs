@@ -13,7 +13,7 @@ use crate::answer::{
 };
 use crate::kube::{BootstrapError, DnsLabelError, SecretName, write_bootstrap};
 use crate::recipe::{Recipe, VirtioOs};
-use crate::windows::{LanguageTag, NameError, TimeZone};
+use crate::windows::{AccountName, ComputerName, ImageName, LanguageTag, NameError, TimeZone};
 
 /// Which of a build's two answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,15 +86,15 @@ pub enum AnswersError {
 }
 
 /// What an answer is rendered from: the recipe's settings with their defaults.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     mode: Mode,
-    hostname: Option<String>,
-    username: String,
-    locale: String,
-    time_zone: String,
-    image_name: Option<String>,
-    driver_folder: Option<&'static str>,
+    hostname: Option<ComputerName>,
+    username: AccountName,
+    locale: LanguageTag,
+    time_zone: TimeZone,
+    /// Of an installation only.
+    install: Option<Install>,
 }
 
 impl Settings {
@@ -110,25 +110,45 @@ impl Settings {
                 (&clone.hostname, &clone.username, &clone.locale, &clone.time_zone)
             }
         };
-        let or = |value: &Option<String>, default: &str| value.clone().unwrap_or_else(|| default.into());
-        let (image_name, driver_folder) = match mode {
-            Mode::Install => {
-                let named = recipe.install.image_name.as_ref();
-                let image = named.or(recipe.media.windows.expect.name.as_ref()).cloned();
-                let os = recipe.media.virtio.expect.os.unwrap_or(VirtioOs::Windows11);
-                (Some(image.ok_or(AnswersError::NoImageName)?), Some(os.folder()))
-            }
-            Mode::Clone => (None, None),
+        let install = match mode {
+            Mode::Install => Some(Install {
+                image: ImageChoice::Name(image_name(recipe)?),
+                product_key: None,
+                driver_folder: recipe
+                    .media
+                    .virtio
+                    .expect
+                    .os
+                    .unwrap_or(VirtioOs::Windows11)
+                    .folder()
+                    .parse()?,
+            }),
+            Mode::Clone => None,
         };
         Ok(Self {
             mode,
             hostname: hostname.clone(),
-            username: or(username, "workspace"),
-            locale: or(locale, "en-US"),
-            time_zone: or(time_zone, "UTC"),
-            image_name,
-            driver_folder,
+            username: username.clone().map_or_else(|| "workspace".parse(), Ok)?,
+            locale: locale.clone().map_or_else(|| "en-US".parse(), Ok)?,
+            time_zone: time_zone.clone().map_or_else(|| "UTC".parse(), Ok)?,
+            install,
         })
+    }
+
+    fn key(&self) -> Result<Key, serde_json::Error> {
+        let image = self.install.as_ref().map(|install| match &install.image {
+            ImageChoice::Name(name) => name.to_string(),
+            ImageChoice::Index(index) => index.to_string(),
+        });
+        Key::of(&(
+            self.mode,
+            self.hostname.as_ref().map(ComputerName::as_str),
+            self.username.as_str(),
+            self.locale.as_str(),
+            self.time_zone.as_str(),
+            image,
+            self.install.as_ref().map(|install| install.driver_folder.as_str()),
+        ))
     }
 
     /// Whether the answer is there already; refused where it is there, but from other settings.
@@ -138,7 +158,7 @@ impl Settings {
             return Ok(None);
         }
         match self.mode.remembered(state) {
-            Some(answer) if answer.made_from == Key::of(self)? => Ok(Some(answer.clone())),
+            Some(answer) if answer.made_from == self.key()? => Ok(Some(answer.clone())),
             _ => Err(AnswersError::OtherSettings { folder: path.display().to_string() }),
         }
     }
@@ -146,29 +166,25 @@ impl Settings {
     /// Renders the answer into the build folder, with credentials of its own.
     pub fn render(&self, folder: &Folder, state: &mut State) -> Result<AnswerState, AnswersError> {
         let computer_name = match &self.hostname {
-            Some(name) => name.parse()?,
+            Some(name) => name.clone(),
             None => random_computer_name()?,
         };
-        let name = self.username.parse()?;
+        let name = self.username.clone();
         let password = Password::generate(&name)?;
         let system = System {
             computer_name,
             account: Account { name, password },
-            locale: Locale::of(&self.locale.parse::<LanguageTag>()?),
-            time_zone: self.time_zone.parse::<TimeZone>()?,
+            locale: Locale::of(&self.locale),
+            time_zone: self.time_zone.clone(),
         };
-        let files = match (&self.image_name, self.driver_folder) {
-            (Some(image), Some(drivers)) => {
-                let image = ImageChoice::Name(image.parse()?);
-                let install = Install { image, product_key: None, driver_folder: drivers.parse()? };
-                render_install(&system, &install)?
-            }
-            _ => render_clone(&system)?,
+        let files = match &self.install {
+            Some(install) => render_install(&system, install)?,
+            None => render_clone(&system)?,
         };
         let answer = AnswerState {
-            made_from: Key::of(self)?,
+            made_from: self.key()?,
             hostname: system.computer_name.to_string(),
-            username: self.username.clone(),
+            username: self.username.to_string(),
         };
         // Remembered first: the folder then appears whole, so whether it is there says whether this was done.
         self.mode.remember(state, answer.clone());
@@ -180,4 +196,10 @@ impl Settings {
         write_bootstrap(&folder.join(self.mode.folder()), &secret, &files, &system)?;
         Ok(answer)
     }
+}
+
+/// The image the recipe installs, or else the one it expects on the medium.
+fn image_name(recipe: &Recipe) -> Result<ImageName, AnswersError> {
+    let expected = recipe.media.windows.expect.name.as_ref();
+    recipe.install.image_name.as_ref().or(expected).cloned().ok_or(AnswersError::NoImageName)
 }

@@ -32,7 +32,7 @@ impl Classify for MediaError {
         match self {
             Self::Missing { .. }
             | Self::NotAFile { .. }
-            | Self::Mismatch { .. }
+            | Self::Mismatch(_)
             | Self::NotAnImage { .. }
             | Self::Hash(HashError::Changed { .. }) => Exit::Rejected,
             Self::Open { .. } | Self::Hash(HashError::Read { .. }) => Exit::Failed,
@@ -46,7 +46,7 @@ impl Classify for MediaError {
                 "put the file there, or name its folder with --media-dir; sealroot downloads nothing"
             }
             Self::NotAFile { .. } => "name an ISO file in the recipe",
-            Self::Mismatch { .. } => {
+            Self::Mismatch(_) => {
                 "get the medium again; change the pin only if its publisher names the hash it has"
             }
             Self::NotAnImage { .. } => "get the medium, and its hash from its publisher",
@@ -76,7 +76,7 @@ struct Report {
 impl Report {
     fn new(medium: &'static str, pinned: &PinnedFile, result: &Result<MediaFacts, MediaError>) -> Self {
         let got = match result {
-            Err(MediaError::Mismatch { got, .. }) => Some(*got),
+            Err(MediaError::Mismatch(mismatch)) => Some(mismatch.got),
             _ => None,
         };
         Self {

@@ -184,8 +184,10 @@ impl<'d> Layer<'d> {
     ) -> Result<(), LayerError> {
         let (raw_back, raw) = channel();
         let (packed_back, packed) = channel();
-        // Enough that no worker waits for another one's frame to be handed on.
-        for _ in 0..2 * self.workers.get() + 2 {
+        // Enough that workers seldom wait for a slower one's frame to be handed on. With the compressor's tables,
+        // that is less than 64 MiB and 32 MiB a worker.
+        let workers = self.workers.get();
+        for _ in 0..workers + workers / 2 + 3 {
             let _ = raw_back.send(Vec::new());
             let _ = packed_back.send(Vec::new());
         }
@@ -196,7 +198,7 @@ impl<'d> Layer<'d> {
         let mut tar_hash = line.layer.tar_hash.clone();
         let outcome = thread::scope(|scope| {
             let (done, finished) = channel();
-            for _ in 0..line.layer.workers.get() {
+            for _ in 0..workers {
                 let (done, desk) = (done.clone(), &desk);
                 scope.spawn(move || work(tar, compression, desk, &done));
             }
@@ -260,6 +262,7 @@ fn work(
             .map_err(|source| LayerError::Read { offset: range.start, source })?;
         compressor.compress(frame.index, &frame.raw, &mut frame.packed).map_err(LayerError::Compress)
     };
+    let _alarm = Alarm(done);
     let mut compressor = match compression.compressor() {
         Ok(compressor) => compressor,
         Err(e) => {
@@ -273,6 +276,17 @@ fn work(
         let failed = outcome.is_err();
         if done.send(outcome).is_err() || failed {
             return;
+        }
+    }
+}
+
+/// Ends the wait for a frame whose worker panicked: a bug must not look like a disk that takes long.
+struct Alarm<'a>(&'a Sender<Result<Made, LayerError>>);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let _ = self.0.send(Err(LayerError::Compress(io::Error::other("a worker panicked"))));
         }
     }
 }

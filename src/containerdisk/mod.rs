@@ -1,4 +1,24 @@
 //! A disk as a containerDisk: allocation map, qcow2 stream, layer frames, OCI layout.
+//!
+//! One pass over the disk, no temporary file, and the same bytes every time:
+//!
+//! ```no_run
+//! # use sealroot::{containerdisk::*, disk, io::Silent, root::keep::Kept};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let disk = disk::open("root.qcow2".as_ref())?;
+//! let kept = Kept::in_use(&disk, &Silent)?;
+//! // Virtual files: nothing is read until a worker asks for its part.
+//! let image = Qcow2Image::new(&kept);
+//! let tar = Tar::new(&image);
+//! let mut layer = Layer::new(&tar, Compression::zstd(None)?, std::thread::available_parallelism()?);
+//! let mut layout = LayoutWriter::create("image".as_ref())?;
+//! // An upload can be a second sink of the same pass.
+//! let info = layer.write(0, &mut [&mut layout], &Silent)?;
+//! let documents = layout.finish(&Image::default(), &info)?;
+//! assert_eq!(verify("image".as_ref(), &Silent)?.manifest, documents.manifest_descriptor.digest);
+//! # Ok(())
+//! # }
+//! ```
 
 mod compression;
 mod digest;

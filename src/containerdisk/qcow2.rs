@@ -138,7 +138,7 @@ impl<'d> Qcow2Image<'d> {
             let first = (cluster - parts.refcount_blocks) * (CLUSTER / 8);
             entries(buf, first, l1_entries(self.disk.clusters().len()), |stretch| {
                 match self.mapped.binary_search(&stretch) {
-                    Ok(table) => COPIED | (parts.l1 + table as u64) * CLUSTER,
+                    Ok(table) => COPIED | ((parts.l1 + table as u64) * CLUSTER),
                     Err(_) => 0,
                 }
             });
@@ -148,7 +148,7 @@ impl<'d> Qcow2Image<'d> {
             entries(buf, 0, PER_L2, |entry| {
                 let shipped = self.disk.clusters().contains(stretch * PER_L2 + entry);
                 next += u64::from(shipped);
-                if shipped { COPIED | (next - 1) * CLUSTER } else { 0 }
+                if shipped { COPIED | ((next - 1) * CLUSTER) } else { 0 }
             });
         }
     }

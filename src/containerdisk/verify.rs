@@ -131,15 +131,11 @@ fn check_tar(archive: &mut Archive<impl Read>) -> io::Result<Result<(u64, u64), 
     let mut expected = [(FOLDER, EntryType::Directory, 0o755), (FILE, EntryType::Regular, 0o440)].iter();
     for entry in archive.entries()? {
         let mut entry = entry?;
-        let header = entry.header();
-        let is = (
-            &*String::from_utf8_lossy(&entry.path_bytes()).into_owned(),
-            header.entry_type(),
-            header.mode()?,
-        );
-        let owner = (header.uid()?, header.gid()?);
-        let Some(want) = expected.next().filter(|want| **want == is && owner == (OWNER, OWNER)) else {
-            return Ok(Err(format!("unexpected entry {:?}, mode {:o}, owner {owner:?}", is.0, is.2)));
+        let (header, name) = (entry.header(), String::from_utf8_lossy(&entry.path_bytes()).into_owned());
+        let (kind, mode, owner) = (header.entry_type(), header.mode()?, (header.uid()?, header.gid()?));
+        let is_right = |want: &&_| **want == (&*name, kind, mode) && owner == (OWNER, OWNER);
+        let Some(want) = expected.next().filter(is_right) else {
+            return Ok(Err(format!("unexpected entry {name:?}, {kind:?}, mode {mode:o}, owner {owner:?}")));
         };
         if want.1 == EntryType::Regular {
             let mut head = [0; 32];

@@ -26,50 +26,27 @@ pub trait ReadAt: Send + Sync {
     }
 }
 
-impl<T: ReadAt + ?Sized> ReadAt for &T {
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(buf, offset)
-    }
-    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
-        (**self).next_data(from)
-    }
-    fn check_unchanged(&self) -> io::Result<()> {
-        (**self).check_unchanged()
-    }
+/// Whatever points at a source is one.
+macro_rules! read_through {
+    ($($pointer:ty),+) => {$(
+        impl<T: ReadAt + ?Sized> ReadAt for $pointer {
+            fn size(&self) -> u64 {
+                (**self).size()
+            }
+            fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+                (**self).read_exact_at(buf, offset)
+            }
+            fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+                (**self).next_data(from)
+            }
+            fn check_unchanged(&self) -> io::Result<()> {
+                (**self).check_unchanged()
+            }
+        }
+    )+};
 }
 
-impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(buf, offset)
-    }
-    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
-        (**self).next_data(from)
-    }
-    fn check_unchanged(&self) -> io::Result<()> {
-        (**self).check_unchanged()
-    }
-}
-
-impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(buf, offset)
-    }
-    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
-        (**self).next_data(from)
-    }
-    fn check_unchanged(&self) -> io::Result<()> {
-        (**self).check_unchanged()
-    }
-}
+read_through!(&T, Box<T>, std::sync::Arc<T>);
 
 impl ReadAt for [u8] {
     fn size(&self) -> u64 {

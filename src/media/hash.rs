@@ -126,8 +126,10 @@ mod tests {
         );
     }
 
+    type Act = Box<dyn FnOnce() -> Result<(), Interrupted> + Send>;
+
     /// Does something to the file at the first report.
-    struct Meddler(Mutex<Option<Box<dyn FnOnce() -> Result<(), Interrupted> + Send>>>);
+    struct Meddler(Mutex<Option<Act>>);
 
     impl Progress for Meddler {
         fn task(&self, _: &str, _: u64) -> Box<dyn Task> {

@@ -61,19 +61,8 @@ pub enum MediaError {
         source: io::Error,
     },
     /// The file is not the one that was pinned.
-    #[error("{}: {}", path.display(), Findings { size: *size, expected, got, content })]
-    Mismatch {
-        /// The file.
-        path: PathBuf,
-        /// In bytes.
-        size: u64,
-        /// The pin.
-        expected: Sha256,
-        /// The file's SHA-256.
-        got: Sha256,
-        /// What the file was found to be.
-        content: Content,
-    },
+    #[error(transparent)]
+    Mismatch(Box<Mismatch>),
     /// The pin is right, and what it pins is no medium.
     #[error("{} matches its pin, but it is {content}; somebody pinned the wrong file", path.display())]
     NotAnImage {
@@ -87,17 +76,26 @@ pub enum MediaError {
     Hash(#[from] HashError),
 }
 
-/// Expected and found, in lines under each other, and what explains the difference.
-struct Findings<'a> {
-    size: u64,
-    expected: &'a Sha256,
-    got: &'a Sha256,
-    content: &'a Content,
+/// A file that is not the pinned one: expected and found, and what explains the difference.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub struct Mismatch {
+    /// The file.
+    pub path: PathBuf,
+    /// In bytes.
+    pub size: u64,
+    /// The pin.
+    pub expected: Sha256,
+    /// The file's SHA-256.
+    pub got: Sha256,
+    /// What the file was found to be.
+    pub content: Content,
 }
 
-impl fmt::Display for Findings<'_> {
+/// One line of explanation, then the values under each other, so that they can be compared by eye.
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.content {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.content {
             Content::Image(volume) => match volume.size {
                 Some(says) if says > self.size => write!(
                     f,
@@ -158,13 +156,8 @@ fn verify_one(pinned: &PinnedFile, progress: &dyn Progress) -> Result<MediaFacts
     let content = sniff(&file).map_err(|source| HashError::Read { path: path(), offset: 0, source })?;
     let FileHash { size, sha256 } = hash(&file, &pinned.path, &task_name(&pinned.path), progress)?;
     if sha256 != pinned.sha256 {
-        return Err(MediaError::Mismatch {
-            path: path(),
-            size,
-            expected: pinned.sha256,
-            got: sha256,
-            content,
-        });
+        let mismatch = Mismatch { path: path(), size, expected: pinned.sha256, got: sha256, content };
+        return Err(MediaError::Mismatch(Box::new(mismatch)));
     }
     match content {
         Content::Image(volume) => {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::problem::Place;
 use super::rules::pattern;
 use crate::media::{PinnedFile, Sha256};
+use crate::windows::{AccountName, ComputerName, ImageName, LanguageTag, TimeZone};
 
 /// A Sealroot recipe: which media are used, and what is made of them.
 #[derive(Debug, PartialEq, Eq, JsonSchema)]
@@ -93,15 +94,16 @@ pub struct Medium<E: Default> {
 #[schemars(deny_unknown_fields)]
 pub struct WindowsExpect {
     /// The image's exact NAME in install.wim, which is not always its DISPLAYNAME.
-    pub name: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub name: Option<ImageName>,
     /// The image's EDITIONID, as `Professional`.
     #[schemars(regex(pattern = pattern::WORD))]
     pub edition_id: Option<String>,
     /// The image's architecture.
     pub architecture: Option<Architecture>,
     /// The image's language, as `en-US`.
-    #[schemars(regex(pattern = pattern::LANGUAGE))]
-    pub language: Option<String>,
+    #[schemars(with = "Option<String>", regex(pattern = pattern::LANGUAGE))]
+    pub language: Option<LanguageTag>,
     /// BUILD in install.wim. Releases that are enablement packages carry the build they are based on.
     #[schemars(range(min = 6000, max = 99999))]
     pub wim_build: Option<u32>,
@@ -177,17 +179,20 @@ impl VirtioOs {
 #[schemars(deny_unknown_fields)]
 pub struct Install {
     /// The NAME of the image that is installed; `media.windows.expect.name` where it is left out.
-    pub image_name: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub image_name: Option<ImageName>,
     /// The computer's name while it is installed; made up where it is left out.
-    #[schemars(regex(pattern = pattern::HOSTNAME))]
-    pub hostname: Option<String>,
+    #[schemars(with = "Option<String>", regex(pattern = pattern::HOSTNAME))]
+    pub hostname: Option<ComputerName>,
     /// The local administrator's account.
-    pub username: Option<String>,
+    #[schemars(with = "Option<String>", regex(pattern = pattern::USERNAME))]
+    pub username: Option<AccountName>,
     /// Language and formats, as `en-US`.
-    #[schemars(regex(pattern = pattern::LANGUAGE))]
-    pub locale: Option<String>,
+    #[schemars(with = "Option<String>", regex(pattern = pattern::LANGUAGE))]
+    pub locale: Option<LanguageTag>,
     /// The time zone by its Windows name, as `W. Europe Standard Time`.
-    pub time_zone: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub time_zone: Option<TimeZone>,
 }
 
 /// What a clone's answer file says.
@@ -195,15 +200,17 @@ pub struct Install {
 #[schemars(deny_unknown_fields)]
 pub struct CloneSettings {
     /// The computer's name; made up where it is left out.
-    #[schemars(regex(pattern = pattern::HOSTNAME))]
-    pub hostname: Option<String>,
+    #[schemars(with = "Option<String>", regex(pattern = pattern::HOSTNAME))]
+    pub hostname: Option<ComputerName>,
     /// The local administrator's account.
-    pub username: Option<String>,
+    #[schemars(with = "Option<String>", regex(pattern = pattern::USERNAME))]
+    pub username: Option<AccountName>,
     /// Language and formats, as `en-US`.
-    #[schemars(regex(pattern = pattern::LANGUAGE))]
-    pub locale: Option<String>,
+    #[schemars(with = "Option<String>", regex(pattern = pattern::LANGUAGE))]
+    pub locale: Option<LanguageTag>,
     /// The time zone by its Windows name, as `W. Europe Standard Time`.
-    pub time_zone: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub time_zone: Option<TimeZone>,
 }
 
 /// The installed, generalised root disk.

@@ -10,6 +10,7 @@ use super::section::{At, Context, Section};
 use super::source::{Source, names_secret};
 use super::tree::{self, Conflict, Origin};
 use crate::media::Sha256;
+use crate::windows::{AccountName, ComputerName, ImageName};
 
 /// The largest schema number known.
 const SCHEMA: u32 = 1;
@@ -128,10 +129,10 @@ fn medium<E: Default>(
 
 fn windows_expect(mut section: Section<'_>) -> WindowsExpect {
     let expect = WindowsExpect {
-        name: plain(section.text("name", rules::image_name)),
+        name: plain(section.text("name", rules::windows_name)),
         edition_id: plain(section.text("edition_id", rules::word)),
         architecture: plain(section.text("architecture", one_of(&[("amd64", Architecture::Amd64)]))),
-        language: plain(section.text("language", rules::language)),
+        language: plain(section.text("language", rules::windows_name)),
         wim_build: plain(section.integer("wim_build", 6000..=99_999)),
         release: plain(section.text("release", rules::word)),
         build: plain(section.text("build", rules::build)),
@@ -159,7 +160,7 @@ fn virtio_expect(mut section: Section<'_>) -> VirtioExpect {
 }
 
 fn install(mut section: Section<'_>, media: Option<&Media>) -> Install {
-    let image_name = section.text("image_name", rules::image_name);
+    let image_name = section.text("image_name", rules::windows_name::<ImageName>);
     if let (Some(wanted), Some(media)) = (&image_name, media)
         && let Some(there) = &media.windows.expect.name
         && wanted.value != *there
@@ -168,26 +169,42 @@ fn install(mut section: Section<'_>, media: Option<&Media>) -> Install {
             .help("leave image_name out: media.windows.expect.name is the default");
         section.note(&wanted.at, "image_name", fault);
     }
+    let (hostname, username) = names(&mut section);
     let install = Install {
         image_name: plain(image_name),
-        hostname: plain(section.text("hostname", rules::hostname)),
-        username: plain(section.text("username", rules::username)),
-        locale: plain(section.text("locale", rules::language)),
-        time_zone: plain(section.text("time_zone", rules::time_zone)),
+        hostname,
+        username,
+        locale: plain(section.text("locale", rules::windows_name)),
+        time_zone: plain(section.text("time_zone", rules::windows_name)),
     };
     section.finish();
     install
 }
 
 fn clone(mut section: Section<'_>) -> CloneSettings {
+    let (hostname, username) = names(&mut section);
     let clone = CloneSettings {
-        hostname: plain(section.text("hostname", rules::hostname)),
-        username: plain(section.text("username", rules::username)),
-        locale: plain(section.text("locale", rules::language)),
-        time_zone: plain(section.text("time_zone", rules::time_zone)),
+        hostname,
+        username,
+        locale: plain(section.text("locale", rules::windows_name)),
+        time_zone: plain(section.text("time_zone", rules::windows_name)),
     };
     section.finish();
     clone
+}
+
+/// A computer and its account.
+fn names(section: &mut Section<'_>) -> (Option<ComputerName>, Option<AccountName>) {
+    let hostname = section.text("hostname", rules::windows_name::<ComputerName>);
+    let username = section.text("username", rules::windows_name::<AccountName>);
+    if let (Some(hostname), Some(username)) = (&hostname, &username)
+        && hostname.value.clashes_with(&username.value)
+    {
+        let fault =
+            Fault::new("the computer and its account have the same name: Setup fails with 0x8007056b");
+        section.note(&username.at, "username", fault);
+    }
+    (plain(hostname), plain(username))
 }
 
 fn root(mut section: Section<'_>) -> Root {
@@ -233,4 +250,69 @@ fn image(mut section: Section<'_>) -> Image {
     let annotations = section.pairs("annotations", rules::annotation).into_iter().collect();
     section.finish();
     Image { repository, tag: plain(tag), compression, level, annotations }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::super::parse;
+    use super::*;
+
+    /// Whatever it is given, reading ends with a recipe or with problems that can be shown.
+    fn survives(bytes: &[u8], overrides: &[Override]) {
+        if let Err(problems) = parse(Path::new("r.toml"), bytes, overrides) {
+            assert!(!problems.problems.is_empty());
+            assert!(!problems.to_string().contains(|c: char| c.is_control() && c != '\n'));
+            serde_json::to_string(&problems).unwrap();
+        }
+    }
+
+    /// Lines as recipes have them, right and wrong.
+    fn line() -> impl Strategy<Value = String> {
+        let key =
+            "(schema|name|media|windows|virtio|file|sha256|expect|image|annotations|level|a|\"\u{e9}\")";
+        let value =
+            "([0-9]{1,30}|\"[a-z\u{e9}\u{1f600}]{0,5}\"|\\[1,[2]\\]|\\{a=1\\}|true|1979-05-27|1e5|\"|'')";
+        let regex = |text: String| proptest::string::string_regex(&text).unwrap();
+        prop_oneof![
+            regex(format!("{key}(\\.{key}){{0,3}} = {value}")),
+            regex(format!("\\[{key}(\\.{key}){{0,2}}\\]")),
+            regex(format!("\\[\\[{key}\\]\\]")),
+            "\\PC{0,20}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            survives(&bytes, &[]);
+        }
+
+        #[test]
+        fn arbitrary_lines(
+            lines in proptest::collection::vec(line(), 0..12),
+            sets in proptest::collection::vec(("[a-z.\"]{1,12}", "\\PC{0,8}"), 0..4),
+            real in proptest::collection::vec(
+                ("(name|schema|media|media.virtio.expect.drivers|image.level|image.annotations.a|install)", "\\PC{0,8}"),
+                0..3,
+            ),
+        ) {
+            let sets: Vec<Override> =
+                sets.iter().chain(&real).filter_map(|(key, value)| format!("{key}={value}").parse().ok()).collect();
+            survives(lines.join("\n").as_bytes(), &sets);
+        }
+
+        #[test]
+        fn arbitrary_strings_as_every_value(text in "\\PC{0,40}") {
+            let text = text.replace(['\'', '\n', '\r'], "");
+            let recipe = ["name", "media.windows.file", "media.windows.sha256", "media.windows.expect.build",
+                "media.virtio.expect.version", "install.hostname", "clone.locale", "root.drive_letter",
+                "image.repository", "image.tag"].map(|key| format!("{key} = '{text}'"));
+            survives(recipe.join("\n").as_bytes(), &[]);
+        }
+    }
 }

@@ -1,10 +1,12 @@
 //! What a single value must look like. Rules between values are in `read`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use super::section::nearest;
 use super::source::is_product_key;
 use crate::media::Sha256;
+use crate::windows::NameError;
 
 /// The rules' regular expressions, for editors: the JSON Schema shows them. The code here is what decides.
 pub(super) mod pattern {
@@ -12,14 +14,16 @@ pub(super) mod pattern {
     pub const DNS_LABEL: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
     /// Letters, digits, `.`, `_` and `-`.
     pub const WORD: &str = "^[A-Za-z0-9._-]{1,64}$";
-    /// A language with its region.
-    pub const LANGUAGE: &str = "^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})+$";
+    /// A language, its script and region.
+    pub const LANGUAGE: &str = "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*$";
     /// Windows' build and revision.
     pub const BUILD: &str = "^[0-9]{4,5}\\.[0-9]{1,5}$";
     /// A release of the drivers.
     pub const VIRTIO_VERSION: &str = "^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9]+)?$";
     /// A computer's name.
     pub const HOSTNAME: &str = "^[A-Za-z]([A-Za-z0-9-]{0,13}[A-Za-z0-9])?$";
+    /// A local account's name.
+    pub const USERNAME: &str = "^[A-Za-z][A-Za-z0-9_-]{0,19}$";
     /// A letter that a CD can have.
     pub const DRIVE_LETTER: &str = "^[D-Zd-z]:?$";
     /// A registry, and a repository in it.
@@ -106,17 +110,6 @@ pub(super) fn word(text: &str) -> Result<String, Fault> {
         None if text.is_empty() || text.len() > 64 => Err(Fault::new("this takes 1 to 64 characters")),
         None => Ok(text.into()),
     }
-}
-
-/// The NAME of an image in install.wim: any text of one line.
-pub(super) fn image_name(text: &str) -> Result<String, Fault> {
-    if text.trim() != text || text.is_empty() {
-        return Err(Fault::new("an image's name is neither empty nor begins or ends with a space"));
-    }
-    if text.chars().count() > 256 || text.chars().any(char::is_control) {
-        return Err(Fault::new("an image's name is one line of at most 256 characters"));
-    }
-    Ok(text.into())
 }
 
 /// A build as Windows shows it: `26100.1742`.
@@ -249,48 +242,7 @@ pub(super) fn annotation(key: &str, value: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A computer's name.
-pub(super) fn hostname(text: &str) -> Result<String, Fault> {
-    let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    let good = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(inner);
-    if good && !text.ends_with('-') && text.len() <= 15 {
-        return Ok(text.into());
-    }
-    Err(Fault::new("a computer's name is 1 to 15 letters, digits and inner hyphens, a letter first"))
-}
-
-/// A local account's name.
-pub(super) fn username(text: &str) -> Result<String, Fault> {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let good = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(inner);
-    if good && text.len() <= 20 {
-        return Ok(text.into());
-    }
-    Err(Fault::new("an account's name is 1 to 20 letters, digits, `_` and `-`, a letter first"))
-}
-
-/// A language with its region.
-pub(super) fn language(text: &str) -> Result<String, Fault> {
-    let mut parts = text.split('-');
-    let first = parts.next().unwrap_or_default();
-    let good = (2..=3).contains(&first.len()) && first.bytes().all(|b| b.is_ascii_alphabetic());
-    let rest = parts
-        .clone()
-        .all(|part| (2..=8).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_alphanumeric()));
-    if good && rest && parts.next().is_some() {
-        return Ok(text.into());
-    }
-    Err(Fault::new("a language is written with its region").help("as `en-US`"))
-}
-
-/// A Windows time zone.
-pub(super) fn time_zone(text: &str) -> Result<String, Fault> {
-    if text.contains('/') {
-        return Err(Fault::new("this looks like an IANA zone; Windows has names of its own")
-            .help("as `W. Europe Standard Time`; `tzutil /l` lists them"));
-    }
-    if text.trim().is_empty() || text.chars().count() > 256 || text.contains(char::is_control) {
-        return Err(Fault::new("a time zone is one line of 1 to 256 characters"));
-    }
-    Ok(text.into())
+/// A name that Windows takes: see [`crate::windows`].
+pub(super) fn windows_name<T: FromStr<Err = NameError>>(text: &str) -> Result<T, Fault> {
+    text.parse().map_err(|e: NameError| Fault::new(e.to_string()))
 }

@@ -43,7 +43,7 @@ impl<'a> Context<'a> {
         let problem = Problem {
             place: self.place(at),
             key: key.into(),
-            message: fault.message,
+            message: shortened(fault.message),
             help: fault.help,
             excerpt,
         };
@@ -297,6 +297,14 @@ impl<'a> Section<'a> {
                 self.note(&self.at, key, fault.clone());
             }
         }
+    }
+}
+
+/// A message may repeat what stands in the recipe, whatever its length.
+fn shortened(message: String) -> String {
+    match message.char_indices().nth(300) {
+        Some((at, _)) => format!("{}...", &message[..at]),
+        None => message,
     }
 }
 

@@ -55,13 +55,13 @@ pub(super) fn examine_volume(
         refusals.extend(hive.dirt().map(|sign| Refusal::DirtyHive { hive: name, sign }));
     }
 
-    let (setup_type, cmd_line, pointer) = read_setup(&system).map_err(in_hive(SYSTEM))?;
+    let setup = read_setup(&system).map_err(in_hive(SYSTEM))?;
     let (version, image_state) = read_software(&software).map_err(in_hive(SOFTWARE))?;
     let sysprep = Sysprep {
         image_state,
         state_ini: read_state_ini(windows)?,
-        setup_type,
-        cmd_line,
+        setup_type: setup.setup_type,
+        cmd_line: setup.cmd_line,
         succeeded_tag: windows.file("Windows\\System32\\Sysprep\\Sysprep_succeeded.tag")?.is_some(),
     };
     let mut warnings = Vec::new();
@@ -94,7 +94,7 @@ pub(super) fn examine_volume(
         partition_start: windows.partition.start,
         windows: version,
         sysprep,
-        pointer,
+        pointer: setup.pointer,
         answer_files,
     };
     Ok(Examination { facts, refusals, warnings })
@@ -127,12 +127,21 @@ fn number<R: ReadAt>(key: &Key<'_, R>, name: &str) -> Result<Option<u32>, HiveEr
     }
 }
 
-/// SetupType, CmdLine and the pointer.
-fn read_setup<R: ReadAt>(
-    system: &Hive<R>,
-) -> Result<(Option<u32>, Option<String>, Option<String>), HiveError> {
-    let Some(setup) = system.key(SETUP)? else { return Ok((None, None, None)) };
-    Ok((number(&setup, "SetupType")?, string(&setup, "CmdLine")?, string(&setup, UNATTEND_FILE)?))
+/// SYSTEM\Setup, as far as it is there.
+#[derive(Default)]
+struct SetupKey {
+    setup_type: Option<u32>,
+    cmd_line: Option<String>,
+    pointer: Option<String>,
+}
+
+fn read_setup<R: ReadAt>(system: &Hive<R>) -> Result<SetupKey, HiveError> {
+    let Some(setup) = system.key(SETUP)? else { return Ok(SetupKey::default()) };
+    Ok(SetupKey {
+        setup_type: number(&setup, "SetupType")?,
+        cmd_line: string(&setup, "CmdLine")?,
+        pointer: string(&setup, UNATTEND_FILE)?,
+    })
 }
 
 /// The version and the image state.
