@@ -261,6 +261,12 @@ fn a_journal_is_obeyed_only_where_it_belongs() {
         refused(&sealroot("audit", disk, &[]), 4, &["--undo"]);
         refused(&sealroot("package", disk, &["--output", layout.to_str().unwrap()]), 4, &["--undo"]);
         assert!(!layout.exists());
+        let build = Command::new(env!("CARGO_BIN_EXE_sealroot"))
+            .arg("build")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/demo.toml"))
+            .args(["--disk", disk.to_str().unwrap(), "--output", layout.to_str().unwrap()])
+            .output();
+        refused(&build.unwrap(), 4, &["half-way", "--undo"]);
         done(seal(disk, &["--undo"]));
         assert!(fs::read(disk).unwrap() == before);
         assert!(!journal(disk).exists());
