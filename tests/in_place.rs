@@ -475,6 +475,25 @@ fn a_file_that_is_not_to_be_written_is_not() {
 }
 
 #[test]
+fn a_block_device_and_the_file_behind_one_are_left_alone() {
+    let disks = Disks::new();
+    let disk = disks.root.path();
+    let before = fs::read(disk).unwrap();
+    let output = Command::new("losetup").args(["-f", "--show"]).arg(disk).output().unwrap();
+    if !output.status.success() {
+        eprintln!("skipped: no loop device can be made here");
+        return;
+    }
+    let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    let on_device = seal(Path::new(&device), &["--in-place"]);
+    let behind = seal(disk, &["--in-place"]);
+    run(Command::new("losetup").args(["-d", &device]));
+    refused(&on_device, 4, &["block devices", "--output"]);
+    refused(&behind, 4, &["in use as", &device]);
+    assert!(fs::read(disk).unwrap() == before);
+}
+
+#[test]
 fn a_full_file_system_changes_nothing() {
     let disks = Disks::new();
     let small = disks.root.folder().join("small");

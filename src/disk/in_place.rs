@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -39,6 +39,12 @@ pub enum InPlaceError {
     /// Another program has it.
     #[error("the disk is in use: another program holds a lock on it; let that end first")]
     InUse,
+    /// The kernel has it.
+    #[error("the disk is in use as {}; unmount that and let go of it first: losetup -d", device.display())]
+    LoopDevice {
+        /// The loop device.
+        device: PathBuf,
+    },
     /// No locks to be had.
     #[error(
         "the disk can't be locked, and without that a running VM would not be noticed; use --output instead"
@@ -81,6 +87,9 @@ impl InPlaceDisk {
         let file = SourceFile::open_writable(path).map_err(InPlaceError::Open)?;
         // First of all: what is read before the lock may be changed by others.
         lock::exclusive(file.as_file())?;
+        if let Some(device) = lock::loop_device(path) {
+            return Err(InPlaceError::LoopDevice { device });
+        }
         match file.metadata().nlink() {
             0 | 1 => Ok(Self { disk: open_file(file)? }),
             names => Err(InPlaceError::HardLinks(names)),

@@ -6,6 +6,8 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -57,4 +59,15 @@ pub(super) fn exclusive(file: &File) -> Result<(), Denied> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Denied::Other),
         Err(errno) => Err(Denied::Failed(errno.into())),
     }
+}
+
+/// The loop device that has the file at `path` behind it, if there is one: loop devices take no locks.
+pub(super) fn loop_device(path: &Path) -> Option<PathBuf> {
+    let path = path.canonicalize().ok()?;
+    // Where there is no /sys, there is nothing to be seen.
+    std::fs::read_dir("/sys/block").ok()?.flatten().find_map(|device| {
+        let backing = std::fs::read(device.path().join("loop/backing_file")).ok()?;
+        let is_ours = backing.trim_ascii_end() == path.as_os_str().as_bytes();
+        is_ours.then(|| Path::new("/dev").join(device.file_name()))
+    })
 }
