@@ -5,6 +5,7 @@ mod failure;
 
 mod audit;
 mod build;
+mod in_place;
 mod package;
 mod prepare_sealed_root;
 mod push;

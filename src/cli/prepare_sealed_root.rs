@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use super::in_place;
 use super::root_args::{FirstBootArg, drive_letter, open_disk, warn_about};
 use super::{Classify, Console, Exit, Failure};
 use crate::containerdisk::Qcow2Image;
@@ -13,9 +14,10 @@ use crate::root::{self, FirstBoot};
 /// Seal a generalised root: point its first boot at the answer CD.
 ///
 /// HKLM\SYSTEM\Setup\UnattendFile is set to D:\autounattend.xml (or taken away) in a new disk or a patch; the
-/// disk given is never changed. A root that is not generalised, or was not shut down in peace, is refused.
+/// disk given is changed only by --in-place, which can be undone. A root that is not generalised, or was not
+/// shut down in peace, is refused. A change in place that was stopped half-way is taken back first.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("result").required(true).args(["output", "patch"])))]
+#[command(group(clap::ArgGroup::new("result").required(true).args(["output", "patch", "in_place", "undo"])))]
 pub struct Args {
     /// The root disk: raw, qcow2 or a block device.
     #[arg(long, value_name = "DISK")]
@@ -26,6 +28,13 @@ pub struct Args {
     /// Write only what sealing changes, for `package --patch`.
     #[arg(long, value_name = "FILE")]
     patch: Option<PathBuf>,
+    /// Change the disk itself; the bytes replaced are kept in DISK.sealroot-undo. Whenever this is stopped, the
+    /// next run ends with the old disk or the new one. A disk in use is refused.
+    #[arg(long)]
+    in_place: bool,
+    /// Take back what --in-place did, if the disk was not written to since.
+    #[arg(long, conflicts_with_all = ["first_boot", "sysprep_drive", "remove_pointer"])]
+    undo: bool,
     /// The drive letter the answer CD will have.
     #[arg(long, value_name = "LETTER", default_value = "D", value_parser = drive_letter)]
     sysprep_drive: char,
@@ -45,18 +54,25 @@ const CHUNK: usize = 4 << 20;
 
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
-    // Before the work, so that a name that is taken costs nothing.
-    let target = args.output.as_ref().or(args.patch.as_ref());
-    // A patch holds what it replaces; a disk is as public as the umask has it.
-    let privacy = if args.patch.is_some() { Privacy::Secret } else { Privacy::Public };
-    let new = target.map(|path| NewFile::create(path, privacy)).transpose()?;
-    let disk = open_disk(&args.disk)?;
-    let in_disk = |failure: Failure| failure.context(args.disk.display());
+    if args.undo {
+        return in_place::undo(&args.disk, args.json, console);
+    }
     let first_boot = if args.remove_pointer {
         FirstBoot::NoPointer
     } else {
         args.first_boot.with_drive(args.sysprep_drive)
     };
+    if args.in_place {
+        return in_place::seal(&args.disk, &first_boot, args.json, console);
+    }
+    // Before the work, so that a name that is taken costs nothing.
+    let target = args.output.as_ref().or(args.patch.as_ref());
+    // A patch holds what it replaces; a disk is as public as the umask has it.
+    let privacy = if args.patch.is_some() { Privacy::Secret } else { Privacy::Public };
+    let new = target.map(|path| NewFile::create(path, privacy)).transpose()?;
+    in_place::recover(&args.disk, console)?;
+    let disk = open_disk(&args.disk)?;
+    let in_disk = |failure: Failure| failure.context(args.disk.display());
     let sealed = root::seal(&disk, &first_boot).map_err(|e| in_disk(e.into()))?;
     warn_about(&sealed.examination, console);
     let report = sealed.report;

@@ -55,6 +55,7 @@ impl Classify for DiskError {
     fn exit(&self) -> Exit {
         match self {
             Self::Open(_) | Self::Read { .. } => Exit::Failed,
+            Self::Journal(error) => error.exit(),
             _ => Exit::Refused,
         }
     }

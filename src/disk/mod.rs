@@ -1,6 +1,8 @@
-//! Disk images and what partitions them: raw, qcow2, GPT and MBR; read only.
+//! Disk images and what partitions them: raw, qcow2, GPT and MBR. Read only, but for [`InPlaceDisk`].
 
 mod foreign;
+mod in_place;
+mod lock;
 pub mod partitions;
 pub mod qcow2;
 
@@ -11,8 +13,10 @@ use std::path::Path;
 
 use thiserror::Error;
 
+use crate::io::journal::{self, JournalError};
 use crate::io::{ReadAt, SourceFile};
 
+pub use in_place::{InPlaceDisk, InPlaceError};
 pub use qcow2::{Qcow2, Qcow2Error};
 
 /// How a disk is kept in its file.
@@ -60,9 +64,18 @@ pub enum DiskError {
     /// A qcow2 image that can't be read, or not without more than itself.
     #[error(transparent)]
     Qcow2(#[from] Qcow2Error),
+    /// A change in place was stopped half-way.
+    #[error(
+        "a change of this disk in place was stopped half-way; put the old bytes back: \
+         sealroot prepare-sealed-root --undo --disk DISK"
+    )]
+    HalfWritten,
+    /// There is an undo journal that does not say how the disk is.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
 }
 
-/// A disk in a file or block device, open for reading only.
+/// A disk in a file or block device, read only.
 #[derive(Debug)]
 pub struct Disk {
     content: Content,
@@ -74,9 +87,16 @@ enum Content {
     Qcow2(Box<Qcow2<SourceFile>>),
 }
 
-/// Opens the disk at `path`: qcow2 by its magic, anything unknown as raw.
+/// Opens the disk at `path`: qcow2 by its magic, anything unknown as raw. A half-written one is refused.
 pub fn open(path: &Path) -> Result<Disk, DiskError> {
     let file = SourceFile::open(path).map_err(DiskError::Open)?;
+    if journal::state_beside(path)? == journal::State::Uncommitted {
+        return Err(DiskError::HalfWritten);
+    }
+    open_file(file)
+}
+
+fn open_file(file: SourceFile) -> Result<Disk, DiskError> {
     if file.size() == 0 {
         return Err(DiskError::Empty);
     }

@@ -1,6 +1,6 @@
 //! A file on this machine as a [`ReadAt`].
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -11,7 +11,7 @@ use rustix::fs::SeekFrom;
 use super::ReadAt;
 use super::read_at::checked_range;
 
-/// A regular file or block device, open for reading only.
+/// A regular file or block device. Nothing is written through it but by who asked for that.
 #[derive(Debug)]
 pub struct SourceFile {
     file: File,
@@ -22,9 +22,18 @@ pub struct SourceFile {
 impl SourceFile {
     /// Opens `path`; anything but a regular file or a block device is `InvalidInput`.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::open_with(path, OpenOptions::new().read(true))
+    }
+
+    /// As [`SourceFile::open`], for one who will write to [`SourceFile::as_file`] too.
+    pub fn open_writable(path: &Path) -> io::Result<Self> {
+        Self::open_with(path, OpenOptions::new().read(true).write(true))
+    }
+
+    fn open_with(path: &Path, how: &OpenOptions) -> io::Result<Self> {
         // A FIFO would hang in open(2): look first, then look at what was opened.
         refuse_special(&std::fs::metadata(path)?)?;
-        let file = File::open(path)?;
+        let file = how.open(path)?;
         let metadata = file.metadata()?;
         refuse_special(&metadata)?;
         let size =

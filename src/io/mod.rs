@@ -1,11 +1,14 @@
-//! Bytes and nothing else: reading at an offset, a patch over what is read, new files, progress.
+//! Bytes and nothing else: reading at an offset, a patch over what is read or written in place, new files,
+//! progress.
 
 mod file;
+pub mod journal;
 mod new_path;
 mod overlay;
 mod patch;
 mod progress;
 mod read_at;
+mod write_at;
 
 pub use file::SourceFile;
 pub use new_path::{NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_leftover, replace_file};
@@ -13,3 +16,4 @@ pub use overlay::Overlay;
 pub use patch::{Edit, Patch, PatchError};
 pub use progress::{Interrupted, Progress, Silent, Task};
 pub use read_at::{Cursor, ReadAt, Window};
+pub use write_at::WriteAt;

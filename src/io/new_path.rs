@@ -97,7 +97,7 @@ fn refuse_existing(path: &Path) -> Result<(), NewPathError> {
 }
 
 /// Moves a finished temporary to its name, never over something that got there first.
-fn appear(temporary: &Path, path: &Path) -> io::Result<()> {
+pub(super) fn appear(temporary: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE) {
         // A file system without that flag: look again, then a plain rename, which never replaces a full folder.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {

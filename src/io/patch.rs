@@ -194,6 +194,13 @@ impl Patch {
 
     /// Reads the saved form and checks it against `disk`: its size, then every old byte.
     pub fn from_json(json: &[u8], disk: &dyn ReadAt) -> Result<Self, PatchError> {
+        let patch = Self::for_disk_size(json, disk.size())?;
+        patch.check(disk)?;
+        Ok(patch)
+    }
+
+    /// Reads the saved form for a disk of `disk_size` bytes, whatever that holds.
+    pub(super) fn for_disk_size(json: &[u8], disk_size: u64) -> Result<Self, PatchError> {
         let saved: Saved =
             serde_json::from_slice(json).map_err(|e| PatchError::Format { why: e.to_string() })?;
         if saved.format != FORMAT {
@@ -201,14 +208,13 @@ impl Patch {
                 why: format!("its format is {:?}, not {FORMAT:?}", saved.format),
             });
         }
-        if saved.disk_size != disk.size() {
-            return Err(PatchError::Size { expected: saved.disk_size, found: disk.size() });
+        if saved.disk_size != disk_size {
+            return Err(PatchError::Size { expected: saved.disk_size, found: disk_size });
         }
         let mut patch = Self::new();
         for edit in saved.edits {
             patch.insert(edit)?;
         }
-        patch.check(disk)?;
         Ok(patch)
     }
 }

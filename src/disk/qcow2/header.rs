@@ -36,6 +36,13 @@ pub(super) struct Header {
     pub l1_offset: u64,
     /// Entries that the disk's size asks for.
     pub l1_entries: u64,
+    /// Where reference counts are found; not looked at for reading.
+    pub refcount_table_offset: u64,
+    pub refcount_table_clusters: u32,
+    /// Of a reference count's width in bits, as a power of two.
+    pub refcount_order: u32,
+    /// Features that a writer who does not know them must switch off.
+    pub autoclear: u64,
 }
 
 fn u32_at(bytes: &[u8; V3_LENGTH as usize + 8], at: usize) -> u32 {
@@ -112,7 +119,21 @@ impl Header {
         if l1_offset.checked_add(l1_entries * 8).is_none_or(|end| end > file.size()) {
             return Err(damaged(40, "the first-level table lies past the end of the file"));
         }
-        Ok(Self { version, cluster_bits, size, compression, l1_offset, l1_entries })
+        // Version 2 has 16-bit counts and no features.
+        let (autoclear, refcount_order) =
+            if version == 2 { (0, 4) } else { (u64_at(&bytes, 88), u32_at(&bytes, 96)) };
+        Ok(Self {
+            version,
+            cluster_bits,
+            size,
+            compression,
+            l1_offset,
+            l1_entries,
+            refcount_table_offset: u64_at(&bytes, 48),
+            refcount_table_clusters: u32_at(&bytes, 56),
+            refcount_order,
+            autoclear,
+        })
     }
 }
 

@@ -1,10 +1,11 @@
-//! qcow2 images, read only: where the disk's bytes lie in the file.
+//! qcow2 images: where the disk's bytes lie in the file.
 //!
 //! An image that needs anything outside of itself, or that QEMU itself would repair first, is refused by
-//! name. Reference counts are not needed for reading. Format: QEMU's docs/interop/qcow2.rst.
+//! name. Reference counts are not needed for reading, but for writing in place ([`Writable`]). Format: QEMU's docs/interop/qcow2.rst.
 
 mod cache;
 mod header;
+mod in_place;
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -14,6 +15,7 @@ use thiserror::Error;
 use crate::io::ReadAt;
 use cache::Cache;
 use header::{Compression, Header};
+pub use in_place::{Extent, NotInPlace, Writable};
 
 /// What one lookup reads of a second-level table, at most.
 const L2_SLICE: u64 = 64 << 10;
@@ -190,7 +192,15 @@ impl<R: ReadAt> Qcow2<R> {
     }
 
     fn locate(&self, cluster: u64) -> io::Result<Cluster> {
-        let Some(table) = self.l2_offset(cluster)? else { return Ok(Cluster::Hole) };
+        match self.l2_entry(cluster)? {
+            Some((entry, at)) => self.cluster(cluster, entry, at),
+            None => Ok(Cluster::Hole),
+        }
+    }
+
+    /// The second-level entry of `cluster` and where it lies in the file, if there is a table for it.
+    fn l2_entry(&self, cluster: u64) -> io::Result<Option<(u64, u64)>> {
+        let Some(table) = self.l2_offset(cluster)? else { return Ok(None) };
         let at = table + cluster % self.l2_entries() * 8;
         let slice_size = L2_SLICE.min(self.cluster_size());
         let slice_start = at - at % slice_size;
@@ -200,7 +210,7 @@ impl<R: ReadAt> Qcow2<R> {
             Ok(slice)
         })?;
         let within = (at - slice_start) as usize;
-        self.cluster(cluster, be64(&slice[within..within + 8]), at)
+        Ok(Some((be64(&slice[within..within + 8]), at)))
     }
 
     /// What a second-level entry, which lies at `at`, says of a cluster.
