@@ -1,5 +1,6 @@
-//! Bytes and nothing else: reading at an offset, a patch over what is read, new files, progress.
+//! Bytes and nothing else: reading at an offset, a patch or a draft over what is read, new files, progress.
 
+mod draft;
 mod file;
 mod new_path;
 mod overlay;
@@ -7,6 +8,7 @@ mod patch;
 mod progress;
 mod read_at;
 
+pub use draft::{Change, Draft};
 pub use file::SourceFile;
 pub use new_path::{NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_leftover, replace_file};
 pub use overlay::Overlay;
