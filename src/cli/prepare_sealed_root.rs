@@ -10,9 +10,9 @@ use crate::io::{NewFile, NewPathError, Overlay, Privacy, Progress, ReadAt};
 use crate::root::keep::{KeepError, Kept};
 use crate::root::{self, FirstBoot};
 
-/// Seal a generalised root: point its first boot at the answer CD.
+/// Seal a generalised root: scrub cached answer files, point its first boot at the answer CD.
 ///
-/// HKLM\SYSTEM\Setup\UnattendFile is set to D:\autounattend.xml (or taken away) in a new disk or a patch; the
+/// Answer files that Windows Setup keeps (*unattend*.xml, sysprep.inf) are zeroed and removed. HKLM\SYSTEM\Setup\UnattendFile is set to D:\autounattend.xml (or taken away) in a new disk or a patch; the
 /// disk given is never changed. A root that is not generalised, or was not shut down in peace, is refused.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("result").required(true).args(["output", "patch"])))]
@@ -87,6 +87,12 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         console.json(&report);
     } else {
         let pointer = report.pointer.as_deref().unwrap_or("none");
+        for path in &report.answer_files_scrubbed {
+            console.note(format!("\\{path}: zeroed and removed"));
+        }
+        for path in &report.answer_files_emptied {
+            console.warn(&format!("\\{path}: zeroed and emptied, not removed"));
+        }
         console.result(format!("pointer {pointer}, {} bytes changed\n", report.changed_bytes));
     }
     Ok(())

@@ -143,7 +143,12 @@ mod tests {
         bytes
     }
 
-    fn in_order(entries: &Entries, nodes: &HashMap<u64, Entries>, depth: usize, into: &mut Vec<Vec<u8>>) -> usize {
+    fn in_order(
+        entries: &Entries,
+        nodes: &HashMap<u64, Entries>,
+        depth: usize,
+        into: &mut Vec<Vec<u8>>,
+    ) -> usize {
         let mut leaves = Vec::new();
         let mut down = |child: Option<u64>, into: &mut Vec<Vec<u8>>| match child {
             Some(child) => leaves.push(in_order(&nodes[&child], nodes, depth + 1, into)),

@@ -1,9 +1,9 @@
 //! The value of an attribute as a row of bytes.
 
-use super::{NtfsError, Piece};
 use super::attribute::{Attribute, Body, COMPRESSED, ENCRYPTED};
 use super::boot::Geometry;
 use super::runs::{self, Run};
+use super::{NtfsError, Piece};
 use crate::io::ReadAt;
 
 /// An attribute's value, with all its extents put together.
@@ -154,12 +154,7 @@ impl Stream {
     }
 
     /// Where on the volume `length` bytes from `offset` lie, so that writing there changes the value.
-    pub(super) fn map(
-        &self,
-        geometry: &Geometry,
-        offset: u64,
-        length: u64,
-    ) -> Result<Vec<Piece>, NtfsError> {
+    pub(super) fn map(&self, geometry: &Geometry, offset: u64, length: u64) -> Result<Vec<Piece>, NtfsError> {
         let end = offset.saturating_add(length);
         let no_place = |why| Err(NtfsError::NoPlace { record: self.record, offset, end, why });
         if end > self.size {
