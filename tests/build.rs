@@ -259,7 +259,6 @@ fn unfit_roots_and_bad_recipes_stop_it() {
     for (disk, word) in [
         (RootDisk::standard().not_generalised(), "not generalised"),
         (RootDisk::standard().hibernated(), "hibernat"),
-        (RootDisk::standard().with_cached_answer(), "holds a password"),
     ] {
         let refused = build(&demo(), &out, &["--disk", disk.path().to_str().unwrap()]);
         assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::root_args::warn_about;
+use super::root_args::{tell_scrubbed, warn_about};
 use super::{Classify, Console, Exit, Failure};
 use crate::disk::qcow2::NotInPlace;
 use crate::disk::{InPlaceDisk, InPlaceError};
@@ -44,6 +44,7 @@ pub fn seal(path: &Path, first_boot: &FirstBoot, json: bool, console: &Console) 
     let kept = journal::state(&store).map_err(|e| journal_failure(e, &store))? == State::Committed;
     let undo_journal = kept.then(|| store.path());
     let report = sealed.report;
+    tell_scrubbed(&report, console);
     if json {
         console.json(&Sealed { report: &report, in_place: true, undo_journal });
     } else {

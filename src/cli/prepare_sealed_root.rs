@@ -4,18 +4,19 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::in_place;
-use super::root_args::{FirstBootArg, drive_letter, open_disk, warn_about};
+use super::root_args::{FirstBootArg, drive_letter, open_disk, tell_scrubbed, warn_about};
 use super::{Classify, Console, Exit, Failure};
 use crate::containerdisk::Qcow2Image;
 use crate::io::{NewFile, NewPathError, Overlay, Privacy, Progress, ReadAt};
 use crate::root::keep::{KeepError, Kept};
 use crate::root::{self, FirstBoot};
 
-/// Seal a generalised root: point its first boot at the answer CD.
+/// Seal a generalised root: scrub cached answer files, point its first boot at the answer CD.
 ///
-/// HKLM\SYSTEM\Setup\UnattendFile is set to D:\autounattend.xml (or taken away) in a new disk or a patch; the
-/// disk given is changed only by --in-place, which can be undone. A root that is not generalised, or was not
-/// shut down in peace, is refused. A change in place that was stopped half-way is taken back first.
+/// Answer files that Windows Setup keeps (*unattend*.xml, sysprep.inf) are zeroed and removed, and
+/// HKLM\SYSTEM\Setup\UnattendFile is set to D:\autounattend.xml (or taken away), in a new disk or a patch; the disk
+/// given is changed only by --in-place, which can be undone. A root that is not generalised, or was not shut down
+/// in peace, is refused. A change in place that was stopped half-way is taken back first.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("result").required(true).args(["output", "patch", "in_place", "undo"])))]
 pub struct Args {
@@ -99,6 +100,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         }
         file.finish()?;
     }
+    tell_scrubbed(&report, console);
     if args.json {
         console.json(&report);
     } else {

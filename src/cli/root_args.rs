@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::{Classify, Console, Exit, Failure};
 use crate::disk::{self, Disk, DiskError};
 use crate::io::PatchError;
-use crate::root::{Examination, FirstBoot, RootError};
+use crate::root::{Examination, FirstBoot, RootError, SealReport};
 
 /// How a clone's first boot finds its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,6 +48,16 @@ pub fn open_disk(path: &Path) -> Result<Disk, Failure> {
 pub fn warn_about(examination: &Examination, console: &Console) {
     for warning in &examination.warnings {
         console.warn(warning);
+    }
+}
+
+/// Says which cached answer files do not get into the sealed root.
+pub fn tell_scrubbed(report: &SealReport, console: &Console) {
+    for path in &report.answer_files_scrubbed {
+        console.note(format!("\\{path}: zeroed and removed"));
+    }
+    for path in &report.answer_files_emptied {
+        console.warn(format!("\\{path}: zeroed and emptied, not removed"));
     }
 }
 

@@ -1,6 +1,7 @@
-//! Bytes and nothing else: reading at an offset, a patch over what is read or written in place, new files,
-//! progress.
+//! Bytes and nothing else: reading at an offset, a patch or a draft over what is read or written in place, new
+//! files, progress.
 
+mod draft;
 mod file;
 pub mod journal;
 mod new_path;
@@ -10,6 +11,7 @@ mod progress;
 mod read_at;
 mod write_at;
 
+pub use draft::{Change, Draft};
 pub use file::SourceFile;
 pub use new_path::{NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_leftover, replace_file};
 pub use overlay::Overlay;

@@ -4,10 +4,13 @@ use super::NtfsError;
 use super::record::{FileRecord, le16, le32, le64};
 
 pub(super) const ATTRIBUTE_LIST: u32 = 0x20;
+pub(super) const FILE_NAME: u32 = 0x30;
+pub(super) const OBJECT_ID: u32 = 0x40;
 pub(super) const VOLUME_INFORMATION: u32 = 0x70;
 pub(super) const DATA: u32 = 0x80;
 pub(super) const INDEX_ROOT: u32 = 0x90;
 pub(super) const INDEX_ALLOCATION: u32 = 0xa0;
+pub(super) const BITMAP: u32 = 0xb0;
 pub(super) const REPARSE_POINT: u32 = 0xc0;
 const END: u32 = 0xffff_ffff;
 
@@ -23,6 +26,10 @@ pub(super) const I30: &[u8] = b"$\0I\x003\x000\0";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attribute<'a> {
     pub kind: u32,
+    /// Where it begins in the record, in bytes.
+    pub start: usize,
+    /// How long it is there, in bytes, header and padding included.
+    pub length: usize,
     /// UTF-16, little-endian; empty for the file's own data.
     pub name: &'a [u8],
     pub flags: u16,
@@ -67,14 +74,14 @@ pub(super) fn attributes(record: &FileRecord) -> Result<Vec<Attribute<'_>>, Ntfs
         if length < 24 || !length.is_multiple_of(8) || length > rest.len() {
             return Err(record.damaged("an attribute is longer than the record, or too short"));
         }
-        let parsed = attribute(&rest[..length]);
+        let parsed = attribute(at, &rest[..length]);
         found.push(parsed.ok_or_else(|| record.damaged("an attribute's fields are out of range"))?);
         at += length;
     }
 }
 
-fn attribute(bytes: &[u8]) -> Option<Attribute<'_>> {
-    let slice = |start: usize, length: usize| bytes.get(start..start.checked_add(length)?);
+fn attribute(start: usize, bytes: &[u8]) -> Option<Attribute<'_>> {
+    let slice = |from: usize, length: usize| bytes.get(from..from.checked_add(length)?);
     let name = slice(usize::from(le16(bytes, 10)), usize::from(bytes[9]) * 2)?;
     let body = if bytes[8] == 0 {
         Body::Resident(slice(usize::from(le16(bytes, 20)), le32(bytes, 16) as usize)?)
@@ -98,5 +105,13 @@ fn attribute(bytes: &[u8]) -> Option<Attribute<'_>> {
             initialized: le64(bytes, 56),
         })
     };
-    Some(Attribute { kind: le32(bytes, 0), name, flags: le16(bytes, 12), instance: le16(bytes, 14), body })
+    Some(Attribute {
+        kind: le32(bytes, 0),
+        start,
+        length: bytes.len(),
+        name,
+        flags: le16(bytes, 12),
+        instance: le16(bytes, 14),
+        body,
+    })
 }

@@ -1,5 +1,7 @@
 //! Files whose attributes did not fit into one record, and $MFT itself, which may be one of them.
 
+use std::collections::{BTreeMap, HashSet};
+
 use super::NtfsError;
 use super::attribute::{ATTRIBUTE_LIST, Attribute, Body, DATA, attributes};
 use super::boot::Geometry;
@@ -119,6 +121,49 @@ impl<R: ReadAt> Mft<R> {
         };
         stream.check_complete(&self.geometry)?;
         Ok(Some(stream))
+    }
+
+    /// All records of a file, its first one first; nothing in them is missing in its attribute list.
+    pub(super) fn records_of(&self, base: &FileRecord) -> Result<Vec<FileRecord>, NtfsError> {
+        let own = attributes(base)?;
+        let Some(lines) = self.lines(base, &own)? else { return Ok(vec![base.clone()]) };
+        let mut records = BTreeMap::new();
+        let mut listed = HashSet::new();
+        for line in &lines {
+            let (record, index) = self.listed(base, line)?;
+            listed.insert((record.number, index));
+            records.insert(record.number, record);
+        }
+        records.remove(&base.number);
+        let all: Vec<_> = std::iter::once(base.clone()).chain(records.into_values()).collect();
+        let mut count = 0;
+        for record in &all {
+            count += attributes(record)?.iter().filter(|found| found.kind != ATTRIBUTE_LIST).count();
+        }
+        if listed.len() != count || lines.len() != count {
+            return Err(base.damaged("its attribute list does not name all of its attributes"));
+        }
+        Ok(all)
+    }
+
+    /// The record with the attribute of that kind and name, or with its first extent.
+    pub(super) fn holder(
+        &self,
+        record: &FileRecord,
+        kind: u32,
+        name: &[u8],
+    ) -> Result<Option<FileRecord>, NtfsError> {
+        let own = attributes(record)?;
+        match self.lines(record, &own)? {
+            None => {
+                let there = own.iter().any(|found| found.kind == kind && found.name == name);
+                Ok(there.then(|| record.clone()))
+            }
+            Some(lines) => match lines.iter().find(|line| line.kind == kind && line.name == name) {
+                None => Ok(None),
+                Some(line) => Ok(Some(self.listed(record, line)?.0)),
+            },
+        }
     }
 
     /// The record a line points to, and which of its attributes is meant.

@@ -66,6 +66,14 @@ pub enum NtfsError {
         /// What to do.
         cure: &'static str,
     },
+    /// A file that is not removed offline.
+    #[error("the file (record {record}) can't be removed offline: {why}; delete it in Windows")]
+    Unlink {
+        /// The number of the file's record in $MFT.
+        record: u64,
+        /// Why.
+        why: &'static str,
+    },
     /// Bytes of a file that have no place of their own on the volume.
     #[error("bytes {offset} to {end} of the file (record {record}) can't be edited in place: {why}")]
     NoPlace {

@@ -121,31 +121,7 @@ impl<'v, R: ReadAt> File<'v, R> {
     /// Where on the volume `length` bytes from `offset` lie, so that writing there changes the file.
     pub fn map(&self, offset: u64, length: u64) -> Result<Vec<Piece>, NtfsError> {
         self.check_plain()?;
-        let end = offset.saturating_add(length);
-        let no_place = |why| Err(NtfsError::NoPlace { record: self.reference.record, offset, end, why });
-        if end > self.size() {
-            return no_place("they lie past its end");
-        }
-        if self.is_resident() {
-            return no_place("they lie in its file record");
-        }
-        if end > self.stream.initialized {
-            return no_place("they were never written (past the initialized size)");
-        }
-        let mut pieces = Vec::new();
-        let mut at = offset;
-        for run in self.stream.runs_from(offset / self.volume.cluster_size()) {
-            if at >= end {
-                break;
-            }
-            let extent = self.extent(run);
-            let Some(volume_offset) = extent.volume_offset else { return no_place("they lie in a hole") };
-            let within = at - extent.file_offset;
-            let length = (extent.length - within).min(end - at);
-            pieces.push(Piece { volume_offset: volume_offset + within, length });
-            at += length;
-        }
-        Ok(pieces)
+        self.stream.map(&self.volume.mft.geometry, offset, length)
     }
 
     /// As `read_exact_at`, with this module's errors.

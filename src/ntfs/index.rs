@@ -13,9 +13,9 @@ use super::upcase::Upcase;
 use crate::io::ReadAt;
 
 /// With two entries a node at least, deeper trees have more names than a volume has records.
-const MAX_DEPTH: usize = 48;
-const HAS_CHILD: u16 = 1;
-const LAST: u16 = 2;
+pub(super) const MAX_DEPTH: usize = 48;
+pub(super) const HAS_CHILD: u16 = 1;
+pub(super) const LAST: u16 = 2;
 const DOS_NAME: u8 = 2;
 
 /// One name in a directory.
@@ -34,15 +34,15 @@ pub struct Entry {
 }
 
 /// An entry of a node, as its bytes are.
-struct Key<'a>(&'a [u8]);
+pub(super) struct Key<'a>(pub &'a [u8]);
 
 impl<'a> Key<'a> {
-    fn is_last(&self) -> bool {
+    pub(super) fn is_last(&self) -> bool {
         le16(self.0, 12) & LAST != 0
     }
 
     /// The node with the names before this one.
-    fn child(&self) -> Option<u64> {
+    pub(super) fn child(&self) -> Option<u64> {
         (le16(self.0, 12) & HAS_CHILD != 0).then(|| le64(self.0, self.0.len() - 8))
     }
 
@@ -56,12 +56,17 @@ impl<'a> Key<'a> {
         key[66..66 + usize::from(key[64]) * 2].chunks_exact(2).map(|unit| le16(unit, 0)).collect()
     }
 
+    /// Which file it names.
+    pub(super) fn file(&self) -> FileReference {
+        FileReference::from_raw(le64(self.0, 0))
+    }
+
     fn entry(&self) -> Entry {
         let key = self.file_name();
         let flags = le32(key, 56);
         Entry {
             name: String::from_utf16_lossy(&self.name()),
-            file: FileReference::from_raw(le64(self.0, 0)),
+            file: self.file(),
             is_directory: flags & 0x1000_0000 != 0,
             is_reparse_point: flags & 0x400 != 0,
             size: le64(key, 48),
@@ -71,12 +76,12 @@ impl<'a> Key<'a> {
 
 /// A directory's index, opened.
 pub(super) struct Index<'m, R> {
-    mft: &'m Mft<R>,
+    pub mft: &'m Mft<R>,
     /// The number of the directory's record.
-    record: u64,
-    root: Vec<u8>,
-    node_size: u64,
-    allocation: Option<Stream>,
+    pub record: u64,
+    pub root: Vec<u8>,
+    pub node_size: u64,
+    pub allocation: Option<Stream>,
 }
 
 impl<'m, R: ReadAt> Index<'m, R> {
@@ -96,12 +101,12 @@ impl<'m, R: ReadAt> Index<'m, R> {
         Ok(Self { mft, record: directory.number, root, node_size, allocation })
     }
 
-    fn damaged(&self, why: &'static str) -> NtfsError {
+    pub(super) fn damaged(&self, why: &'static str) -> NtfsError {
         NtfsError::DamagedFile { record: self.record, why }
     }
 
-    /// Reads the node with that number, which counts clusters, or 512 bytes where a node is less than a cluster.
-    fn node(&self, number: u64) -> Result<Vec<u8>, NtfsError> {
+    /// Where the node with that number lies in the allocation, in bytes.
+    pub(super) fn place(&self, number: u64) -> Result<(&Stream, u64), NtfsError> {
         let cluster_size = self.mft.geometry.cluster_size;
         let unit = if self.node_size < cluster_size { 512 } else { cluster_size };
         let allocation = self.allocation.as_ref();
@@ -110,6 +115,12 @@ impl<'m, R: ReadAt> Index<'m, R> {
             .checked_mul(unit)
             .filter(|offset| offset.checked_add(self.node_size).is_some_and(|end| end <= allocation.size));
         let offset = offset.ok_or_else(|| self.damaged("an index node lies past the index's end"))?;
+        Ok((allocation, offset))
+    }
+
+    /// Reads the node with that number, which counts clusters, or 512 bytes where a node is less than a cluster.
+    pub(super) fn node(&self, number: u64) -> Result<Vec<u8>, NtfsError> {
+        let (allocation, offset) = self.place(number)?;
         let mut node = vec![0; self.node_size as usize];
         allocation.read(&self.mft.volume, &self.mft.geometry, &mut node, offset)?;
         if &node[..4] != b"INDX" {
@@ -123,7 +134,7 @@ impl<'m, R: ReadAt> Index<'m, R> {
     }
 
     /// The entries of a node whose header begins at `header`: 16 in the root, 24 in other nodes.
-    fn keys<'a>(&self, node: &'a [u8], header: usize) -> Result<Vec<Key<'a>>, NtfsError> {
+    pub(super) fn keys<'a>(&self, node: &'a [u8], header: usize) -> Result<Vec<Key<'a>>, NtfsError> {
         let damaged = || self.damaged("the entries of an index node are out of range");
         let first = le32(node, header) as usize;
         let used = le32(node, header + 4) as usize;

@@ -17,6 +17,16 @@ pub(super) fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from(le32(bytes, at)) | u64::from(le32(bytes, at + 4)) << 32
 }
 
+/// Writes a number into bytes that are known to be there.
+pub(super) fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+/// As [`put16`].
+pub(super) fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
 /// Puts back the bytes that the update sequence replaced, or says why the record is torn.
 pub(super) fn undo_fixups(record: &mut [u8]) -> Result<(), &'static str> {
     let start = usize::from(le16(record, 4));
@@ -36,6 +46,22 @@ pub(super) fn undo_fixups(record: &mut [u8]) -> Result<(), &'static str> {
         record.copy_within(original..original + 2, check);
     }
     Ok(())
+}
+
+/// Puts the update sequence back, with its next number, into a record it was taken out of.
+pub(super) fn redo_fixups(record: &mut [u8]) {
+    let start = usize::from(le16(record, 4));
+    // Neither 0 nor 0xffff is ever used.
+    let number = match le16(record, start) {
+        0xfffe.. => 1,
+        number => number + 1,
+    };
+    put16(record, start, number);
+    for block in 0..record.len() / STRIDE {
+        let check = (block + 1) * STRIDE - 2;
+        record.copy_within(check..check + 2, start + 2 + block * 2);
+        put16(record, check, number);
+    }
 }
 
 /// Which file something refers to.

@@ -1,9 +1,9 @@
 //! The value of an attribute as a row of bytes.
 
-use super::NtfsError;
 use super::attribute::{Attribute, Body, COMPRESSED, ENCRYPTED};
 use super::boot::Geometry;
 use super::runs::{self, Run};
+use super::{NtfsError, Piece};
 use crate::io::ReadAt;
 
 /// An attribute's value, with all its extents put together.
@@ -97,6 +97,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether it lies in a file record.
+    pub(super) fn is_resident(&self) -> bool {
+        matches!(self.content, Content::Resident(_))
+    }
+
     /// The run with `file_cluster` in it and those after it.
     pub(super) fn runs_from(&self, file_cluster: u64) -> &[Run] {
         match &self.content {
@@ -146,6 +151,34 @@ impl Stream {
             buf = rest;
         }
         if buf.is_empty() { Ok(()) } else { Err(outside()) }
+    }
+
+    /// Where on the volume `length` bytes from `offset` lie, so that writing there changes the value.
+    pub(super) fn map(&self, geometry: &Geometry, offset: u64, length: u64) -> Result<Vec<Piece>, NtfsError> {
+        let end = offset.saturating_add(length);
+        let no_place = |why| Err(NtfsError::NoPlace { record: self.record, offset, end, why });
+        if end > self.size {
+            return no_place("they lie past its end");
+        }
+        if self.is_resident() {
+            return no_place("they lie in its file record");
+        }
+        if end > self.initialized {
+            return no_place("they were never written (past the initialized size)");
+        }
+        let mut pieces = Vec::new();
+        let mut at = offset;
+        for run in self.runs_from(offset / geometry.cluster_size) {
+            if at >= end {
+                break;
+            }
+            let Some(cluster) = run.volume_cluster else { return no_place("they lie in a hole") };
+            let within = at - run.file_cluster * geometry.cluster_size;
+            let length = (run.clusters * geometry.cluster_size - within).min(end - at);
+            pieces.push(Piece { volume_offset: cluster * geometry.cluster_size + within, length });
+            at += length;
+        }
+        if at < end { no_place("they have no clusters") } else { Ok(pieces) }
     }
 
     /// The whole value, where it is no longer than `limit`.

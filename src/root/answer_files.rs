@@ -6,6 +6,7 @@ use quick_xml::events::Event;
 use super::RootError;
 use super::windows_volume::WindowsVolume;
 use crate::io::ReadAt;
+use crate::ntfs::{self, File, FileReference, Probe, Volume};
 
 /// Where Setup and sysprep keep them. Folders below these are looked at too, except in the root folder.
 const FOLDERS: [(&str, bool); 3] =
@@ -20,19 +21,61 @@ const DELETED: &str = "*SENSITIVE*DATA*DELETED*";
 /// A cached answer file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerFile {
-    /// Its path on the Windows volume.
+    /// Its path on the Windows volume; on another one with `partition N:\` before it.
     pub path: String,
     /// Whether a password, or what can't be ruled out to be one, is in it.
     pub holds_password: bool,
+    /// The number of the partition it is on.
+    pub partition: u32,
+    /// Which file it is there.
+    pub file: FileReference,
 }
 
-/// Finds `*unattend*.xml` and `sysprep.inf` where Windows keeps them.
-pub fn find(windows: &WindowsVolume<'_>) -> Result<Vec<AnswerFile>, RootError> {
-    let mut found = Vec::new();
+/// The answer files of a disk, and the volumes where none were looked for.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// By partition and path.
+    pub files: Vec<AnswerFile>,
+    /// Each volume that was left out, and why.
+    pub warnings: Vec<String>,
+}
+
+/// Finds `*unattend*.xml` and `sysprep.inf` where Windows keeps them, on every NTFS volume that may be edited.
+pub fn find(disk: &dyn ReadAt, windows: &WindowsVolume<'_>) -> Result<Found, RootError> {
+    let mut found = Found::default();
+    find_on(&windows.volume, windows.partition.number, "", &mut found.files)?;
+    for partition in &windows.table.partitions {
+        let number = partition.number;
+        let ntfs_error = |source| RootError::Ntfs { partition: number, source };
+        let Some(bytes) = partition.window(disk).filter(|_| number != windows.partition.number) else {
+            continue;
+        };
+        if ntfs::probe(&bytes).map_err(ntfs_error)? != Probe::Ntfs {
+            continue;
+        }
+        let volume = Volume::open(bytes).map_err(ntfs_error)?;
+        let state = volume.state().map_err(ntfs_error)?;
+        match state.reasons.iter().find(|reason| !reason.allows_edits()) {
+            Some(reason) => found
+                .warnings
+                .push(format!("answer files were not looked for on partition {number}: {reason}")),
+            None => find_on(&volume, number, &format!("partition {number}:\\"), &mut found.files)?,
+        }
+    }
+    found.files.sort_by(|a, b| (a.partition, &a.path).cmp(&(b.partition, &b.path)));
+    Ok(found)
+}
+
+fn find_on<R: ReadAt>(
+    volume: &Volume<R>,
+    partition: u32,
+    prefix: &str,
+    found: &mut Vec<AnswerFile>,
+) -> Result<(), RootError> {
+    let ntfs_error = |source| RootError::Ntfs { partition, source };
     let mut folders: Vec<_> = FOLDERS.iter().map(|(path, below)| (path.to_string(), *below, 0)).collect();
     while let Some((folder, below, depth)) = folders.pop() {
-        let entries = windows.volume.list(&folder).map_err(|source| windows.ntfs_error(source))?;
-        for entry in entries.unwrap_or_default() {
+        for entry in volume.list(&folder).map_err(ntfs_error)?.unwrap_or_default() {
             let path =
                 if folder.is_empty() { entry.name.clone() } else { format!("{folder}\\{}", entry.name) };
             if entry.is_directory {
@@ -40,13 +83,15 @@ pub fn find(windows: &WindowsVolume<'_>) -> Result<Vec<AnswerFile>, RootError> {
                     folders.push((path, true, depth + 1));
                 }
             } else if is_answer_file(&entry.name) {
-                let holds_password = file_holds_password(windows, &path)?;
-                found.push(AnswerFile { path, holds_password });
+                let path = format!("{prefix}{path}");
+                let file = volume.file_by_reference(entry.file).map_err(ntfs_error)?;
+                file.check_plain().map_err(|source| RootError::AnswerFile { path: path.clone(), source })?;
+                let holds_password = file_holds_password(&file, &path)?;
+                found.push(AnswerFile { path, holds_password, partition, file: entry.file });
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    Ok(())
 }
 
 fn is_answer_file(name: &str) -> bool {
@@ -54,8 +99,7 @@ fn is_answer_file(name: &str) -> bool {
     name == "sysprep.inf" || (name.contains("unattend") && name.ends_with(".xml"))
 }
 
-fn file_holds_password(windows: &WindowsVolume<'_>, path: &str) -> Result<bool, RootError> {
-    let Some(file) = windows.file(path)? else { return Ok(false) };
+fn file_holds_password<R: ReadAt>(file: &File<'_, R>, path: &str) -> Result<bool, RootError> {
     if file.size() > MAX_SIZE {
         return Ok(true);
     }

@@ -37,12 +37,14 @@ impl Examination {
 /// Reads the root on `disk`. An unfit one is no error: it is in [`Examination::refusals`], unless not even
 /// its Windows can be read.
 pub fn examine(disk: &dyn ReadAt) -> Result<Examination, RootError> {
-    examine_volume(disk, &WindowsVolume::find(disk)?)
+    let windows = WindowsVolume::find(disk)?;
+    examine_volume(disk, &windows, answer_files::find(disk, &windows)?)
 }
 
 pub(super) fn examine_volume(
     disk: &dyn ReadAt,
     windows: &WindowsVolume<'_>,
+    cached: answer_files::Found,
 ) -> Result<Examination, RootError> {
     let mut refusals = Vec::new();
     let state = windows.volume.state().map_err(|source| windows.ntfs_error(source))?;
@@ -72,11 +74,12 @@ pub(super) fn examine_volume(
     }
 
     let mut answer_files = Vec::new();
-    for file in answer_files::find(windows)? {
+    warnings.extend(cached.warnings);
+    for file in cached.files {
         if file.holds_password {
             refusals.push(Refusal::Password { path: file.path.clone() });
         } else {
-            warnings.push(format!("the cached answer file \\{} stays in the root", file.path));
+            warnings.push(format!("\\{} is a cached answer file, which sealing removes", file.path));
         }
         answer_files.push(file.path);
     }

@@ -8,6 +8,7 @@ mod examine;
 mod facts;
 pub mod keep;
 mod refusal;
+mod scrub;
 mod seal;
 mod windows_volume;
 

@@ -60,7 +60,9 @@ impl Refusal {
             Self::DirtyHive { .. } => {
                 "start that Windows, generalise it again, and let it shut down by itself"
             }
-            Self::Password { .. } => "delete the file in Windows before it is generalised",
+            Self::Password { .. } => {
+                "seal it, which scrubs the file, or delete it in Windows before it is generalised"
+            }
         }
     }
 }
@@ -114,6 +116,14 @@ pub enum RootError {
         path: String,
         /// Why.
         source: io::Error,
+    },
+    /// A cached answer file that can't be read or scrubbed as it is.
+    #[error("the cached answer file \\{path}: {source}")]
+    AnswerFile {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: NtfsError,
     },
     /// The edits don't make a patch.
     #[error(transparent)]

@@ -1,0 +1,306 @@
+//! A file removed for good: its bytes zeroed, its clusters, records and names given back.
+//!
+//! What is left of it is in Windows' own journals, which are not touched: $LogFile and $UsnJrnl may still have its
+//! names, and $LogFile small changes of its bytes. The times of its directories stay.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::attribute::{
+    ATTRIBUTE_LIST, Attribute, BITMAP, Body, COMPRESSED, DATA, ENCRYPTED, FILE_NAME, I30, INDEX_ALLOCATION,
+    OBJECT_ID, REPARSE_POINT, SPARSE, attributes,
+};
+use super::attribute_list::Mft;
+use super::boot::Geometry;
+use super::edit::empty_attribute;
+use super::index::Index;
+use super::record::{FileRecord, le16, le64};
+use super::volume::BITMAP_RECORD;
+use super::{FileReference, NtfsError, runs};
+use crate::io::{Change, Draft, ReadAt};
+
+/// The records below are the file system's own.
+const FIRST_USER_RECORD: u64 = 24;
+/// The last of those with clusters that must not be a file's.
+const LAST_SYSTEM_RECORD: u64 = 11;
+/// What is zeroed at most, in bytes: answer files are a few KiB.
+const MAX_SIZE: u64 = 32 << 20;
+/// Windows allows 1023 hard links.
+const MAX_NAMES: usize = 2048;
+const STANDARD_INFORMATION: u32 = 0x10;
+const SECURITY_DESCRIPTOR: u32 = 0x50;
+const EA_INFORMATION: u32 = 0xd0;
+const EA: u32 = 0xe0;
+const LOGGED_UTILITY_STREAM: u32 = 0x100;
+
+/// How a file is removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlinked {
+    /// The bytes of the volume to replace.
+    pub changes: Vec<Change>,
+    /// Why its names stay, with nothing in it; `None`: it is gone.
+    pub emptied: Option<&'static str>,
+}
+
+/// Works out what of the volume on `partition` changes when a file goes, under all its names.
+///
+/// All its clusters and resident bytes are zeroed. Where the file can't be unlinked, it is left without a byte in
+/// it, and is said to be emptied. Compressed, sparse and encrypted files and reparse points are refused.
+pub fn unlink(partition: &dyn ReadAt, file: FileReference) -> Result<Unlinked, NtfsError> {
+    let target = Target::of(&open(partition)?, file)?;
+    let why = if target.has_object_id {
+        "it has an object identifier, which an index of its own names"
+    } else {
+        match target.remove(partition)? {
+            Some(changes) => return Ok(Unlinked { changes, emptied: None }),
+            None => "its directory's index has no room to be put together anew",
+        }
+    };
+    Ok(Unlinked { changes: target.empty(partition)?, emptied: Some(why) })
+}
+
+fn open<R: ReadAt>(volume: R) -> Result<Mft<R>, NtfsError> {
+    let geometry = Geometry::read(&volume)?;
+    Mft::open(volume, geometry)
+}
+
+/// A file to remove, checked.
+struct Target {
+    file: FileReference,
+    /// The first one first.
+    records: Vec<FileRecord>,
+    /// How many names it has in each directory.
+    parents: BTreeMap<FileReference, usize>,
+    has_object_id: bool,
+}
+
+impl Target {
+    fn of<R: ReadAt>(mft: &Mft<R>, file: FileReference) -> Result<Self, NtfsError> {
+        let base = mft.base_record(file.record)?;
+        if base.sequence() != file.sequence {
+            return Err(base.damaged("a directory entry refers to a file that is no more"));
+        }
+        let refused = |why| Err(NtfsError::Unlink { record: file.record, why });
+        if file.record < FIRST_USER_RECORD || le16(&base.bytes, 22) != 1 {
+            return refused("it is a folder or a file of the file system");
+        }
+        let records = mft.records_of(&base)?;
+        let mut parents: BTreeMap<FileReference, usize> = BTreeMap::new();
+        let mut has_object_id = false;
+        for record in &records {
+            for found in attributes(record)? {
+                match found.kind {
+                    STANDARD_INFORMATION | ATTRIBUTE_LIST | SECURITY_DESCRIPTOR | EA_INFORMATION | EA => {}
+                    LOGGED_UTILITY_STREAM if !is_efs(&found) => {}
+                    DATA => check_plain(&found, file.record)?,
+                    OBJECT_ID => has_object_id = true,
+                    FILE_NAME => match found.body {
+                        Body::Resident(value) if value.len() >= 66 => {
+                            *parents.entry(FileReference::from_raw(le64(value, 0))).or_default() += 1;
+                        }
+                        _ => return Err(base.damaged("one of its names is too short")),
+                    },
+                    LOGGED_UTILITY_STREAM => {
+                        let (how, cure) = ("encrypted (EFS)", "decrypt it in Windows: cipher /d FILE");
+                        return Err(NtfsError::Transformed { record: file.record, how, cure });
+                    }
+                    REPARSE_POINT => return refused("it is a reparse point, or compressed by Windows (WOF)"),
+                    _ => return refused("it has an attribute that files don't have"),
+                }
+            }
+        }
+        if parents.is_empty() || parents.values().sum::<usize>() > MAX_NAMES {
+            return Err(base.damaged("it has no name, or more than a file can have"));
+        }
+        for (parent, names) in &parents {
+            let directory = directory(mft, *parent)?;
+            if Index::open(mft, &directory)?.count(file)? != *names {
+                return Err(base.damaged("its names are not those that its directory has"));
+            }
+        }
+        Ok(Self { file, records, parents, has_object_id })
+    }
+
+    /// The changes that unlink it; `None`: an index has no room.
+    fn remove(&self, partition: &dyn ReadAt) -> Result<Option<Vec<Change>>, NtfsError> {
+        let mut draft = Draft::new(partition);
+        for (parent, names) in &self.parents {
+            for _ in 0..*names {
+                let mft = open(&draft)?;
+                let directory = directory(&mft, *parent)?;
+                let Some(changes) = Index::open(&mft, &directory)?.remove(&directory, self.file)? else {
+                    return Ok(None);
+                };
+                drop(mft);
+                apply(&mut draft, changes)?;
+            }
+        }
+        let mft = open(&draft)?;
+        let changes = self.zero_and_free(&mft, |_| true)?;
+        drop(mft);
+        apply(&mut draft, changes)?;
+
+        let mft = open(&draft)?;
+        let mut changes = Vec::new();
+        for record in &self.records {
+            let mut record = record.clone();
+            record.free();
+            changes.extend(mft.write_record(&record)?);
+        }
+        let own = mft.base_record(0)?;
+        let missing = || own.damaged("$MFT has no bitmap");
+        let bitmap = mft.stream(&own, BITMAP, &[])?.ok_or_else(missing)?;
+        let numbers = self.records.iter().map(|record| record.number..record.number + 1);
+        changes.extend(mft.clear_bits(&bitmap, numbers)?);
+        drop(mft);
+        apply(&mut draft, changes)?;
+        draft.changes().map(Some).map_err(NtfsError::read(0))
+    }
+
+    /// The changes that leave it with its names alone.
+    fn empty(&self, partition: &dyn ReadAt) -> Result<Vec<Change>, NtfsError> {
+        let [base] = self.records.as_slice() else {
+            let why = "it can't be unlinked, and its attributes are spread over several records";
+            return Err(NtfsError::Unlink { record: self.file.record, why });
+        };
+        let mut draft = Draft::new(partition);
+        let mut record = base.clone();
+        let cannot = || base.damaged("it can't be emptied");
+        let used = record.used();
+        record.bytes[used..].fill(0);
+        // From the last on, so that the places of the others stay.
+        for found in attributes(base)?.iter().rev() {
+            let there = (found.start, found.length);
+            match (found.kind, found.body) {
+                (DATA, _) if !record.replace(there, &empty_attribute(found)) => return Err(cannot()),
+                (FILE_NAME, Body::Resident(value)) => {
+                    let mut value = value.to_vec();
+                    value[40..56].fill(0);
+                    if !record.replace_value(there, &value) {
+                        return Err(cannot());
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mft = open(&draft)?;
+        let mut changes = self.zero_and_free(&mft, |found| found.kind == DATA)?;
+        changes.extend(mft.write_record(&record)?);
+        drop(mft);
+        apply(&mut draft, changes)?;
+        for (parent, names) in &self.parents {
+            for nth in 0..*names {
+                let mft = open(&draft)?;
+                let directory = directory(&mft, *parent)?;
+                let changes = Index::open(&mft, &directory)?.forget_size(&directory, self.file, nth)?;
+                drop(mft);
+                apply(&mut draft, changes)?;
+            }
+        }
+        draft.changes().map_err(NtfsError::read(0))
+    }
+
+    /// The changes that zero and free the clusters of those attributes, which are checked to be the file's alone.
+    fn zero_and_free<R: ReadAt>(
+        &self,
+        mft: &Mft<R>,
+        which: impl Fn(&Attribute<'_>) -> bool,
+    ) -> Result<Vec<Change>, NtfsError> {
+        let damaged = |why| NtfsError::DamagedFile { record: self.file.record, why };
+        let mut own = clusters(mft, &self.records, which)?;
+        own.sort_by_key(|range| range.start);
+        if own.windows(2).any(|pair| pair[1].start < pair[0].end) {
+            return Err(damaged("it has a cluster twice"));
+        }
+        let cluster_size = mft.geometry.cluster_size;
+        let total: u64 = own.iter().map(|range| range.end - range.start).sum();
+        if total > MAX_SIZE / cluster_size {
+            let why = "it is larger than any answer file";
+            return Err(NtfsError::Unlink { record: self.file.record, why });
+        }
+        let others = self.foreign(mft)?;
+        if own.iter().any(|own| others.iter().any(|other| own.start < other.end && other.start < own.end)) {
+            return Err(damaged("it has a cluster that belongs to the file system"));
+        }
+        let mut changes: Vec<_> = own
+            .iter()
+            .map(|range| Change {
+                offset: range.start * cluster_size,
+                bytes: vec![0; ((range.end - range.start) * cluster_size) as usize],
+            })
+            .collect();
+        let record = mft.base_record(BITMAP_RECORD)?;
+        let missing = || record.damaged("$Bitmap has no data");
+        let bitmap = mft.stream(&record, DATA, &[])?.ok_or_else(missing)?;
+        changes.extend(mft.clear_bits(&bitmap, own.into_iter())?);
+        Ok(changes)
+    }
+
+    /// Clusters of the file system itself and of the indexes that are edited.
+    fn foreign<R: ReadAt>(&self, mft: &Mft<R>) -> Result<Vec<Range<u64>>, NtfsError> {
+        let mut others = Vec::new();
+        for number in 0..=LAST_SYSTEM_RECORD {
+            let base = mft.base_record(number)?;
+            others.extend(clusters(mft, &mft.records_of(&base)?, |_| true)?);
+        }
+        for parent in self.parents.keys() {
+            let records = mft.records_of(&directory(mft, *parent)?)?;
+            others.extend(clusters(mft, &records, |found| {
+                found.kind == INDEX_ALLOCATION || found.kind == BITMAP && found.name == I30
+            })?);
+        }
+        Ok(others)
+    }
+}
+
+fn directory<R: ReadAt>(mft: &Mft<R>, parent: FileReference) -> Result<FileRecord, NtfsError> {
+    let record = mft.base_record(parent.record)?;
+    if record.sequence() != parent.sequence || !record.is_directory() {
+        return Err(record.damaged("a file's name refers to a directory that is no more"));
+    }
+    Ok(record)
+}
+
+/// The clusters of some attributes, in no order; holes have none.
+fn clusters<R: ReadAt>(
+    mft: &Mft<R>,
+    records: &[FileRecord],
+    which: impl Fn(&Attribute<'_>) -> bool,
+) -> Result<Vec<Range<u64>>, NtfsError> {
+    let mut found = Vec::new();
+    for record in records {
+        for attribute in attributes(record)?.iter().filter(|attribute| which(attribute)) {
+            let Body::NonResident(extents) = attribute.body else { continue };
+            let (first, end) = (extents.first_cluster, extents.end_cluster);
+            runs::decode(extents.mapping_pairs, first, end, mft.geometry.clusters, &mut found)
+                .map_err(|why| record.damaged(why))?;
+        }
+    }
+    Ok(found
+        .into_iter()
+        .filter_map(|run| run.volume_cluster.map(|start| start..start + run.clusters))
+        .collect())
+}
+
+fn is_efs(attribute: &Attribute<'_>) -> bool {
+    attribute.name == b"$\0E\0F\0S\0"
+}
+
+fn check_plain(data: &Attribute<'_>, record: u64) -> Result<(), NtfsError> {
+    let (how, cure) = match data.flags {
+        flags if flags & COMPRESSED != 0 => {
+            ("compressed by NTFS", "uncompress it in Windows: compact /u FILE")
+        }
+        flags if flags & ENCRYPTED != 0 => ("encrypted (EFS)", "decrypt it in Windows: cipher /d FILE"),
+        flags if flags & SPARSE != 0 => ("sparse", "delete it in Windows"),
+        _ => return Ok(()),
+    };
+    Err(NtfsError::Transformed { record, how, cure })
+}
+
+fn apply<R: ReadAt>(draft: &mut Draft<R>, changes: Vec<Change>) -> Result<(), NtfsError> {
+    for change in changes {
+        draft.write(change.offset, &change.bytes).map_err(NtfsError::read(change.offset))?;
+    }
+    Ok(())
+}
