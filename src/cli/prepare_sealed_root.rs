@@ -83,16 +83,16 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         }
         file.finish()?;
     }
+    for path in &report.answer_files_scrubbed {
+        console.note(format!("\\{path}: zeroed and removed"));
+    }
+    for path in &report.answer_files_emptied {
+        console.warn(format!("\\{path}: zeroed and emptied, not removed"));
+    }
     if args.json {
         console.json(&report);
     } else {
         let pointer = report.pointer.as_deref().unwrap_or("none");
-        for path in &report.answer_files_scrubbed {
-            console.note(format!("\\{path}: zeroed and removed"));
-        }
-        for path in &report.answer_files_emptied {
-            console.warn(&format!("\\{path}: zeroed and emptied, not removed"));
-        }
         console.result(format!("pointer {pointer}, {} bytes changed\n", report.changed_bytes));
     }
     Ok(())

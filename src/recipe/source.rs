@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn excerpt(text: &str, span: Range<usize>) -> Excerpt {
-        Source { path: Path::new("x"), bytes: text.as_bytes(), bytes: text.as_bytes(), text }.excerpt(&span)
+        Source { path: Path::new("x"), bytes: text.as_bytes(), text }.excerpt(&span)
     }
 
     #[test]
