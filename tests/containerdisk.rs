@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use sealroot::containerdisk::{
     Chunk, Compression, Image, Layer, LayerInfo, Layout, LayoutError, LayoutWriter, Qcow2Image, Sink, Tar,
@@ -109,16 +109,33 @@ fn fill(volume: &Path) {
     fs::write(volume.join("Windows/zeros.bin"), vec![0; 3 << 20]).unwrap();
 }
 
-/// A disk as Windows has it: GPT, ESP, MSR and an NTFS volume in use. Made once, read by every test.
+/// A disk as Windows has it: GPT, ESP, MSR and an NTFS volume in use. Made once, read by every test, whether the
+/// tests are threads of one process or processes of their own.
 struct Fixture {
     folder: PathBuf,
 }
 
 static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
-    // Statics are never dropped: a fixed place, used again by the next run.
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("containerdisk");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    // Statics are never dropped: a fixed place, made again when these tests are built again.
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("containerdisk");
+    fs::create_dir_all(&place).unwrap();
+    let lock = File::create(place.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let built = fs::metadata(std::env::current_exe().unwrap()).unwrap().modified().unwrap();
+    let folder = place.join(format!("{}", built.duration_since(UNIX_EPOCH).unwrap().as_nanos()));
+    if folder.exists() {
+        return Fixture { folder };
+    }
+    for old in fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        fs::remove_dir_all(old).unwrap();
+    }
+    let making = tempfile::Builder::new().tempdir_in(&place).unwrap();
+    make_disk(making.path());
+    fs::rename(making.keep(), &folder).unwrap();
+    Fixture { folder }
+});
+
+fn make_disk(folder: &Path) {
     let ntfs = folder.join("ntfs.img");
     File::create(&ntfs).unwrap().set_len(NTFS_SECTORS * SECTOR).unwrap();
     let start = NTFS_START.to_string();
@@ -153,8 +170,7 @@ static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
     drop(out);
     // Holes where there are zeros: dd above wrote them all.
     cmd("fallocate", &["--dig-holes", s(&raw)]);
-    Fixture { folder }
-});
+}
 
 impl Fixture {
     fn raw(&self) -> PathBuf {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::in_place;
 use super::root_args::{FirstBootArg, drive_letter, open_disk, tell_scrubbed, warn_about};
 use super::{Classify, Console, Exit, Failure};
-use crate::containerdisk::Qcow2Image;
+use crate::containerdisk::{Qcow2Image, Qcow2WriteError};
 use crate::io::{NewFile, NewPathError, Overlay, Privacy, Progress, ReadAt};
 use crate::root::keep::{KeepError, Kept};
 use crate::root::{self, FirstBoot};
@@ -50,9 +50,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Bytes copied at once.
-const CHUNK: usize = 4 << 20;
-
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if args.undo {
@@ -78,25 +75,17 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     warn_about(&sealed.examination, console);
     let report = sealed.report;
     if let Some(mut file) = new {
-        let write_error = |source| NewPathError::Io { path: target.cloned().unwrap_or_default(), source };
+        let path = target.cloned().unwrap_or_default();
+        let shown = path.display().to_string();
         if args.patch.is_some() {
             let json = sealed.patch.to_json(disk.size()).map_err(|e| in_disk(e.into()))?;
-            file.write_all(&json).map_err(write_error)?;
+            file.write_all(&json).map_err(|source| NewPathError::Io { path, source })?;
         } else {
             let view = Overlay::new(&disk, sealed.patch);
             let kept = Kept::all(&view, console).map_err(|e| in_disk(e.into()))?;
             let image = Qcow2Image::new(&kept);
             let task = console.task("writing", image.size());
-            let mut buf = vec![0; CHUNK];
-            let mut at = 0;
-            while at < image.size() {
-                let len = CHUNK.min(usize::try_from(image.size() - at).unwrap_or(CHUNK));
-                image.read_exact_at(&mut buf[..len], at).map_err(|e| in_disk(KeepError::from(e).into()))?;
-                file.write_all(&buf[..len]).map_err(write_error)?;
-                task.advance(len as u64)?;
-                at += len as u64;
-            }
-            disk.check_unchanged().map_err(|e| in_disk(KeepError::from(e).into()))?;
+            image.write(&mut file, &*task).map_err(|e| Failure::from(e).context(&shown))?;
         }
         file.finish()?;
     }
@@ -115,6 +104,15 @@ impl Classify for KeepError {
         match self {
             Self::Read(_) => Exit::Failed,
             Self::TooLarge { .. } => Exit::Refused,
+            Self::Interrupted(error) => error.exit(),
+        }
+    }
+}
+
+impl Classify for Qcow2WriteError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Read(_) | Self::Write(_) => Exit::Failed,
             Self::Interrupted(error) => error.exit(),
         }
     }
