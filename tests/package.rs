@@ -86,6 +86,26 @@ fn what_the_audit_refuses_is_not_packaged_unless_asked_in_as_many_words() {
 }
 
 #[test]
+fn what_the_cluster_map_misses_is_not_lost() {
+    for path in [SYSTEM, "Windows/System32/config/SOFTWARE"] {
+        let disk = RootDisk::standard().with_clusters_called_free(path);
+        let out = disk.folder().join("image");
+        for args in [&["--seal"][..], &[]] {
+            let args = [&["--output", out.to_str().unwrap()], args].concat();
+            let refused = sealroot("package", disk.path(), &args);
+            let said = stderr(&refused);
+            assert_eq!(refused.status.code(), Some(4), "{said}");
+            assert!(said.contains("cluster map contradicts its files"), "{said}");
+            assert!(!out.exists());
+        }
+        // Asked not to judge the root, it ships all of that volume.
+        let published = packaged(disk.path(), &out, &["--no-audit"]);
+        let why = published["volumes"][2]["shipping"]["whole"]["why"].as_str().unwrap();
+        assert!(why.contains("calls clusters free that file record"), "{why}");
+    }
+}
+
+#[test]
 fn a_patch_for_another_disk_is_refused() {
     let disk = RootDisk::standard();
     let patch = disk.folder().join("patch.json");

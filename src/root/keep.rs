@@ -16,7 +16,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::disk::partitions::{self, PartitionError};
-use crate::io::{Interrupted, Progress, ReadAt};
+use crate::io::{Interrupted, Patch, Progress, ReadAt};
 pub use clusters::{CLUSTER, Clusters};
 use scan::scan;
 use trimmed::Trimmed;
@@ -37,6 +37,14 @@ pub enum KeepError {
     TooLarge {
         /// The disk's size in bytes.
         size: u64,
+    },
+    /// A patch writes where nothing is shipped.
+    #[error(
+        "what the patch writes at offset {offset} of the disk would not be shipped: the volume calls it free"
+    )]
+    LeftOut {
+        /// Where the edit begins, in bytes.
+        offset: u64,
     },
     /// The user asked to stop.
     #[error(transparent)]
@@ -120,6 +128,19 @@ impl<'d> Kept<'d> {
     /// What is shipped of each partition; empty where all partitions were taken alike, or none was found.
     pub fn volumes(&self) -> &[KeptVolume] {
         &self.volumes
+    }
+
+    /// Makes sure that what `patch` writes is shipped as it is. The disk must have been read through it.
+    pub fn check_shipped(&self, patch: &Patch) -> Result<(), KeepError> {
+        let mut shipped = Vec::new();
+        for edit in patch.edits() {
+            shipped.resize(edit.new.len(), 0);
+            self.read_exact_at(&mut shipped, edit.offset)?;
+            if shipped != edit.new {
+                return Err(KeepError::LeftOut { offset: edit.offset });
+            }
+        }
+        Ok(())
     }
 
     /// Which clusters are shipped.

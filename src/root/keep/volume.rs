@@ -97,6 +97,10 @@ fn judge(disk: &dyn ReadAt, partition: &Window<&dyn ReadAt>) -> Result<Found, Nt
             return whole("its $Bitmap calls clusters free that can't be");
         }
     }
+    // Nor one that contradicts the files: what it misses would be lost.
+    if let Some(record) = volume.record_in_free_clusters()? {
+        return whole(&format!("its $Bitmap calls clusters free that file record {record} uses"));
+    }
     Ok(Found::Trimmed(trimmed, files))
 }
 
