@@ -113,9 +113,11 @@ fn pieces(extents: &[Extent], volume_start: u64) -> Option<Vec<Piece>> {
 }
 
 /// The clusters of a file in the root, where it is one whose clusters hold its content and nothing else.
+///
+/// One that has another name besides (a hard link) is somebody's file, and not Windows' own.
 fn content(volume: &Volume<&Window<&dyn ReadAt>>, name: &str) -> Result<Option<Vec<Extent>>, NtfsError> {
     match volume.file(name) {
-        Ok(Some(file)) => Ok(file.check_plain().is_ok().then(|| file.extents())),
+        Ok(Some(file)) => Ok((file.check_plain().is_ok() && file.names() == 1).then(|| file.extents())),
         Ok(None) | Err(NtfsError::IsDirectory { .. }) => Ok(None),
         Err(e) => Err(e),
     }
