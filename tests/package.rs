@@ -106,6 +106,34 @@ fn what_the_cluster_map_misses_is_not_lost() {
 }
 
 #[test]
+fn what_is_no_patch_is_not_read_to_its_end() {
+    let disk = RootDisk::standard();
+    let large = disk.folder().join("large");
+    fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    for patch in [Path::new("/dev/zero"), &large] {
+        let args = ["--output", "x", "--patch", patch.to_str().unwrap()];
+        let refused = sealroot("package", disk.path(), &args);
+        assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("file"), "{}", stderr(&refused));
+    }
+}
+
+#[test]
+fn a_root_without_a_pointer_is_said_not_to_be_sealed() {
+    let disk = RootDisk::standard();
+    let package = |name: &str, args: &[&str]| {
+        let out = disk.folder().join(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sealroot"));
+        command.arg("package").arg("--disk").arg(disk.path()).arg("--output").arg(out).args(args);
+        let done = command.env("SOURCE_DATE_EPOCH", "").output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        stderr(&done)
+    };
+    assert!(package("plain", &[]).contains("not sealed"));
+    assert!(!package("sealed", &["--seal"]).contains("not sealed"));
+}
+
+#[test]
 fn a_patch_for_another_disk_is_refused() {
     let disk = RootDisk::standard();
     let patch = disk.folder().join("patch.json");
