@@ -1,6 +1,8 @@
 //! `package`: the same image whatever the way to it, refused where the audit refuses, pushed while it is made.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/ntfs_volume.rs"]
+mod ntfs_volume;
 #[path = "support/registry.rs"]
 mod registry;
 #[path = "support/root_disk.rs"]
@@ -11,6 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use ntfs_volume::Mounted;
 use registry::Registry;
 use root_disk::{RootDisk, SYSTEM, Volume, run};
 use serde_json::Value;
@@ -103,6 +106,22 @@ fn what_the_cluster_map_misses_is_not_lost() {
         let why = published["volumes"][2]["shipping"]["whole"]["why"].as_str().unwrap();
         assert!(why.contains("calls clusters free that file record"), "{why}");
     }
+}
+
+#[test]
+fn a_page_file_with_another_name_keeps_its_contents() {
+    let content = vec![0x5A; 1 << 20];
+    let disk = RootDisk::standard().edit_volume(|volume| {
+        let mounted = Mounted::new(volume.path(), "");
+        mounted.write("swapfile.sys", &content);
+        mounted.write("hiberfil.sys", &content);
+        fs::hard_link(mounted.point.join("swapfile.sys"), mounted.point.join("mine.bin")).unwrap();
+        mounted.unmount();
+    });
+    let published = packaged(disk.path(), &disk.folder().join("image"), &["--seal"]);
+    let files = published["volumes"][2]["shipping"]["inUse"]["files"].as_array().unwrap();
+    assert!(files.iter().any(|file| file[0] == "hiberfil.sys"), "{files:?}");
+    assert!(files.iter().all(|file| file[0] != "swapfile.sys"), "{files:?}");
 }
 
 #[test]

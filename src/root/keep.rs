@@ -188,3 +188,33 @@ impl ReadAt for Kept<'_> {
         self.disk.check_unchanged()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::io::{Overlay, Silent};
+    use trimmed::Piece;
+
+    #[test]
+    fn what_a_patch_writes_into_a_free_cluster_is_not_lost_in_silence() {
+        // Two clusters of 4096 bytes at 0, the first in use; the map behind them.
+        let mut disk = vec![7; 8192 + 512];
+        disk[8192] = 1;
+        let mut patch = Patch::new();
+        patch.replace(&disk, 10, b"kept").unwrap();
+        let free = |patch: &mut Patch, new: &[u8]| patch.replace(&disk, 4096 + 10, new).unwrap();
+        let check = |patch: Patch| {
+            let view = Overlay::new(&disk, patch);
+            let map = vec![Piece { disk_offset: 8192, len: 1 }];
+            let volume = Trimmed::new(0, 4096, 2, map, Vec::new()).unwrap();
+            Kept::with(&view, vec![volume], &Silent).unwrap().check_shipped(view.patch())
+        };
+        check(patch.clone()).unwrap();
+        let mut scrubbed = patch.clone();
+        free(&mut scrubbed, &[0; 4]);
+        check(scrubbed).unwrap();
+        free(&mut patch, b"lost");
+        assert!(matches!(check(patch), Err(KeepError::LeftOut { offset: 4106 })));
+    }
+}
