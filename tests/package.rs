@@ -1,6 +1,8 @@
 //! `package`: the same image whatever the way to it, refused where the audit refuses, pushed while it is made.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/ntfs_volume.rs"]
+mod ntfs_volume;
 #[path = "support/registry.rs"]
 mod registry;
 #[path = "support/root_disk.rs"]
@@ -11,6 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use ntfs_volume::Mounted;
 use registry::Registry;
 use root_disk::{RootDisk, SYSTEM, Volume, run};
 use serde_json::Value;
@@ -83,6 +86,70 @@ fn what_the_audit_refuses_is_not_packaged_unless_asked_in_as_many_words() {
     assert_eq!(mixed.status.code(), Some(2), "{}", stderr(&mixed));
     let nowhere = sealroot("package", disk.path(), &["--seal"]);
     assert_eq!(nowhere.status.code(), Some(2), "{}", stderr(&nowhere));
+}
+
+#[test]
+fn what_the_cluster_map_misses_is_not_lost() {
+    for path in [SYSTEM, "Windows/System32/config/SOFTWARE"] {
+        let disk = RootDisk::standard().with_clusters_called_free(path);
+        let out = disk.folder().join("image");
+        for args in [&["--seal"][..], &[]] {
+            let args = [&["--output", out.to_str().unwrap()], args].concat();
+            let refused = sealroot("package", disk.path(), &args);
+            let said = stderr(&refused);
+            assert_eq!(refused.status.code(), Some(4), "{said}");
+            assert!(said.contains("cluster map contradicts its files"), "{said}");
+            assert!(!out.exists());
+        }
+        // Asked not to judge the root, it ships all of that volume.
+        let published = packaged(disk.path(), &out, &["--no-audit"]);
+        let why = published["volumes"][2]["shipping"]["whole"]["why"].as_str().unwrap();
+        assert!(why.contains("calls clusters free that file record"), "{why}");
+    }
+}
+
+#[test]
+fn a_page_file_with_another_name_keeps_its_contents() {
+    let content = vec![0x5A; 1 << 20];
+    let disk = RootDisk::standard().edit_volume(|volume| {
+        let mounted = Mounted::new(volume.path(), "");
+        mounted.write("swapfile.sys", &content);
+        mounted.write("hiberfil.sys", &content);
+        fs::hard_link(mounted.point.join("swapfile.sys"), mounted.point.join("mine.bin")).unwrap();
+        mounted.unmount();
+    });
+    let published = packaged(disk.path(), &disk.folder().join("image"), &["--seal"]);
+    let files = published["volumes"][2]["shipping"]["inUse"]["files"].as_array().unwrap();
+    assert!(files.iter().any(|file| file[0] == "hiberfil.sys"), "{files:?}");
+    assert!(files.iter().all(|file| file[0] != "swapfile.sys"), "{files:?}");
+}
+
+#[test]
+fn what_is_no_patch_is_not_read_to_its_end() {
+    let disk = RootDisk::standard();
+    let large = disk.folder().join("large");
+    fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    for patch in [Path::new("/dev/zero"), &large] {
+        let args = ["--output", "x", "--patch", patch.to_str().unwrap()];
+        let refused = sealroot("package", disk.path(), &args);
+        assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("file"), "{}", stderr(&refused));
+    }
+}
+
+#[test]
+fn a_root_without_a_pointer_is_said_not_to_be_sealed() {
+    let disk = RootDisk::standard();
+    let package = |name: &str, args: &[&str]| {
+        let out = disk.folder().join(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sealroot"));
+        command.arg("package").arg("--disk").arg(disk.path()).arg("--output").arg(out).args(args);
+        let done = command.env("SOURCE_DATE_EPOCH", "").output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        stderr(&done)
+    };
+    assert!(package("plain", &[]).contains("not sealed"));
+    assert!(!package("sealed", &["--seal"]).contains("not sealed"));
 }
 
 #[test]

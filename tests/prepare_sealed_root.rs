@@ -186,13 +186,18 @@ fn qcow2_and_raw_give_one_patch() {
 
 #[test]
 fn unfit_roots_are_refused_by_name_and_with_a_cure() {
-    let cases: [(&str, RootDisk, &[&str]); 9] = [
+    let cases: [(&str, RootDisk, &[&str]); 10] = [
         ("installed", RootDisk::standard().not_generalised(), &["not generalised", "sysprep"]),
         ("dirty volume", RootDisk::standard().with_dirty_volume(), &["dirty", "chkdsk"]),
         ("hibernated", RootDisk::standard().hibernated(), &["hibernat", "powercfg"]),
         ("log in use", RootDisk::standard().with_log(1, false), &["$LogFile", "shut"]),
         ("fast startup", RootDisk::standard().with_log(2, true), &["$LogFile", "shut"]),
         ("BitLocker", RootDisk::standard().with_bitlocker(), &["BitLocker", "manage-bde -off"]),
+        (
+            "map that misses a hive",
+            RootDisk::standard().with_clusters_called_free(SYSTEM),
+            &["cluster map contradicts", "chkdsk /f"],
+        ),
         ("dirty SYSTEM", RootDisk::standard().with_dirty_hive(SYSTEM), &["SYSTEM hive is dirty"]),
         ("dirty SOFTWARE", RootDisk::standard().with_dirty_hive(SOFTWARE), &["SOFTWARE hive is dirty"]),
         (

@@ -100,7 +100,7 @@ fn what_is_pushed_is_what_skopeo_pulls() {
     assert_eq!(report["reference"], pinned);
     assert_eq!(report["digest"], digest);
     assert_eq!(report["tag"], "25h2");
-    assert_eq!((&report["blobs_uploaded"], &report["blobs_present"]), (&0.into(), &2.into()));
+    assert_eq!((&report["blobsUploaded"], &report["blobsPresent"]), (&0.into(), &2.into()));
     let size: u64 =
         blobs(&layout).iter().map(|b| fs::metadata(layout.join("blobs/sha256").join(b)).unwrap().len()).sum();
     assert_eq!(report["size"], size);
@@ -172,7 +172,7 @@ fn only_a_trusted_certificate_for_the_right_name_will_do() {
             c.args(LOGIN).arg("--plain-http");
         }),
         1,
-        &["400", "HTTPS server"],
+        &["400", "HTTPS server", "leave --plain-http out"],
     );
 
     // Many authorities in one file, text between them: all are trusted.

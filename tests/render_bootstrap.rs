@@ -443,3 +443,85 @@ fn interrupted_it_writes_nothing_and_shows_the_password_to_nobody() {
     assert!(!said(&output).contains("Hidden"));
     assert!(names(scratch.path()).is_empty());
 }
+
+/// Ends a `render-bootstrap` that waits for its password with one SIGTERM.
+fn terminated(mut command: Command) -> (Option<i32>, Duration, String) {
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = std::time::Instant::now();
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    while child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let took = begun.elapsed();
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), took, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn one_signal_ends_what_waits_for_a_password() {
+    let scratch = tempfile::tempdir().unwrap();
+    let fifo = scratch.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let out = scratch.path().join("out");
+    for file in [fifo.to_str().unwrap(), "-"] {
+        let mut command = sealroot(&["--mode", "clone", "--password-file", file, "--output-dir"]);
+        command.arg(&out).stdin(Stdio::piped());
+        let (code, took, said) = terminated(command);
+        assert_eq!(code, Some(130), "{file}: {said}");
+        assert!(took < Duration::from_secs(3), "{file}: {took:?}");
+        assert!(said.contains("interrupted"), "{said}");
+        assert_eq!(names(scratch.path()), ["fifo"]);
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_password() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("password");
+    fs::write(&file, "\u{feff}Correct-Horse-7-Battery").unwrap();
+    let mut command = sealroot(&["--mode", "clone", "--password-file", file.to_str().unwrap()]);
+    let output = command.arg("--output-dir").arg(scratch.path().join("out")).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("byte order mark") && !said.contains("Correct-Horse"), "{said}");
+}
+
+#[test]
+fn files_of_secrets_are_their_owners_whatever_the_umask() {
+    for umask in ["000", "022", "277", "777"] {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        let output = Command::new("sh")
+            .args(["-c", "umask $1; shift; exec \"$@\"", "sh", umask, env!("CARGO_BIN_EXE_sealroot")])
+            .args(["render-bootstrap", "--mode", "clone", "--output-dir"])
+            .arg(&out)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{umask}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(mode(&out), 0o700, "{umask}");
+        for name in names(&out) {
+            assert_eq!(mode(&out.join(name)), 0o600, "{umask}");
+        }
+    }
+}
+
+#[test]
+fn a_full_standard_output_is_an_error_and_messages_drive_no_terminal() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sealroot"));
+    let output = command.arg("man").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("error: the result can't be written to standard output"), "{said}");
+
+    let output = Command::new(env!("CARGO_BIN_EXE_sealroot"))
+        .args(["audit", "--disk", "/nowhere/\u{1b}[31mred\u{9b}1m"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("\u{fffd}[31mred\u{fffd}1m"), "{said:?}");
+    assert!(!said.contains(['\u{1b}', '\u{9b}']), "{said:?}");
+}

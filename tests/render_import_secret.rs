@@ -41,6 +41,36 @@ fn config(folder: &Path, key: &str, login: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn the_default_port_may_be_written_out_or_not() {
+    let scratch = tempfile::tempdir().unwrap();
+    let cases = [
+        ("ghcr.io", "ghcr.io:443", 0),
+        ("https://ghcr.io/v1/", "ghcr.io:443", 0),
+        ("ghcr.io:443", "ghcr.io", 0),
+        ("ghcr.io", "ghcr.io:443/team", 0),
+        ("[::1]", "[::1]:443", 0),
+        ("ghcr.io", "ghcr.io:5000", 3),
+        ("ghcr.io:5000", "ghcr.io", 3),
+    ];
+    for (n, (key, registry, expected)) in cases.into_iter().enumerate() {
+        let config = config(scratch.path(), key, "me:hush");
+        let output = run(&config, registry, &scratch.path().join(n.to_string()), &[]);
+        assert_eq!(code(&output), expected, "{key} {registry}: {}", said(&output));
+    }
+}
+
+#[test]
+fn what_was_made_is_told_as_json_without_the_login() {
+    let scratch = tempfile::tempdir().unwrap();
+    let config = config(scratch.path(), "ghcr.io", "robot:hush-hush");
+    let file = scratch.path().join("import.json");
+    let output = run(&config, "ghcr.io", &file, &["--namespace", "team-a", "--json"]);
+    assert_eq!(code(&output), 0, "{}", said(&output));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told, json!({"path": file, "namespace": "team-a", "name": "registry-import"}));
+}
+
+#[test]
 fn a_login_becomes_an_opaque_secret_for_its_owner_only() {
     let scratch = tempfile::tempdir().unwrap();
     let config = config(scratch.path(), "https://ghcr.io/v1/", "robot$me:p\"<&>':ä😀");

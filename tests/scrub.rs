@@ -373,6 +373,38 @@ fn sealroot(args: &[&str]) -> Output {
 }
 
 #[test]
+fn folders_that_loop_or_go_deep_are_searched_to_their_end() {
+    let disk = root_disk::RootDisk::standard().edit_volume(|volume| {
+        let mounted = Mounted::new(volume.path(), "");
+        let deep = "d/".repeat(25);
+        mounted.write(
+            &format!("Windows/Panther/{deep}unattend.xml"),
+            root_disk::ANSWER_WITH_PASSWORD.as_bytes(),
+        );
+        mounted.write("Windows/Panther/a/loop-here/kept.txt", b"kept");
+        mounted.unmount();
+        // The entry `loop-here` leads to the folder it is in: its first field becomes its key's first.
+        let mut bytes = fs::read(volume.path()).unwrap();
+        let name: Vec<u8> = "loop-here".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let mut changed = 0;
+        for at in 82..bytes.len() - name.len() {
+            let key_length = usize::from(u16::from_le_bytes([bytes[at - 72], bytes[at - 71]]));
+            if bytes[at] == b'l' && bytes[at..].starts_with(&name) && key_length == 66 + name.len() {
+                bytes.copy_within(at - 66..at - 58, at - 82);
+                changed += 1;
+            }
+        }
+        assert_eq!(changed, 1);
+        fs::write(volume.path(), bytes).unwrap();
+    });
+    let output = sealroot(&["audit", "--disk", path_str(disk.path())]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let path = format!(r"\Windows\Panther\{}unattend.xml holds a password", r"d\".repeat(25));
+    assert!(said.contains(&path), "{said}");
+}
+
+#[test]
 fn a_sealed_root_has_no_answer_files_and_not_their_bytes() {
     let answer = root_disk::ANSWER_WITH_PASSWORD;
     let utf16: Vec<u8> =

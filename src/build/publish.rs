@@ -11,7 +11,7 @@ use crate::containerdisk::{
     Compression, Digest, Documents, Image, Layer, LayerError, LayerInfo, LayoutWriter, MANIFEST_TYPE,
     Qcow2Image, Sink, Tar,
 };
-use crate::io::{NewPathError, Progress, ReadAt, Silent};
+use crate::io::{NewPathError, Overlay, Progress, ReadAt, Silent};
 use crate::registry::{Registry, RegistryError};
 use crate::root::keep::{KeepError, Kept, KeptVolume};
 
@@ -76,8 +76,10 @@ pub enum PublishError {
 }
 
 /// Packages `disk` in one pass, and publishes it to every target at once.
-pub fn publish(
-    disk: &dyn ReadAt,
+///
+/// What its patch writes is shipped, or nothing is.
+pub fn publish<R: ReadAt>(
+    disk: &Overlay<R>,
     packaging: &Packaging,
     target: Target<'_>,
     progress: &dyn Progress,
@@ -89,6 +91,7 @@ pub fn publish(
     }
     let kept =
         if packaging.keep_free_clusters { Kept::all(disk, progress) } else { Kept::in_use(disk, progress) }?;
+    kept.check_shipped(disk.patch())?;
     let qcow2 = Qcow2Image::new(&kept);
     let tar = Tar::new(&qcow2);
     let workers = available_parallelism().unwrap_or(NonZeroUsize::MIN);

@@ -1,14 +1,14 @@
 //! Where things are said: results on standard output, everything else on standard error.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::Failure;
-use crate::io::{Interrupted, Progress, Task};
+use super::{Exit, Failure};
+use crate::io::{Interrupted, Progress, Task, is_anything_unfinished};
 
 /// The user's terminal, or what stands in for one.
 #[derive(Debug, Clone)]
@@ -16,30 +16,58 @@ pub struct Console {
     quiet: bool,
     bars: Option<MultiProgress>,
     stop: Arc<AtomicBool>,
+    /// How many tasks run.
+    running: Arc<AtomicUsize>,
 }
+
+/// For how long nothing has to run, after a first Ctrl-C, before the process is taken to be blocked.
+const IDLE: Duration = Duration::from_secs(1);
 
 impl Console {
     /// Bars when standard error is a terminal, plain lines otherwise, nothing when `quiet`.
     ///
-    /// From here on the first Ctrl-C asks running tasks to stop and clean up; the second ends the process.
+    /// From here on the first Ctrl-C asks running tasks to stop and clean up; where nothing runs that could, as
+    /// while standard input is waited for, it ends the process a moment later. The second ends it at once.
     pub fn new(quiet: bool) -> Self {
         let bars = (!quiet && std::io::stderr().is_terminal()).then(MultiProgress::new);
         let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
+        let running = Arc::new(AtomicUsize::new(0));
+        let console = Self { quiet, bars, stop, running };
+        let told = console.clone();
         // Without a handler Ctrl-C still ends the process; only the cleaning up is lost.
         let _ = ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::SeqCst) {
+            if told.stop.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
+            // Not here: a second Ctrl-C would not be heard.
+            let told = told.clone();
+            std::thread::spawn(move || told.end_when_idle());
         });
-        Self { quiet, bars, stop }
+        console
+    }
+
+    /// Ends the process once nothing that would take note of a Ctrl-C, or has to be cleaned up, is there.
+    fn end_when_idle(&self) {
+        let mut idle_since = Instant::now();
+        while idle_since.elapsed() < IDLE {
+            std::thread::sleep(Duration::from_millis(50));
+            if self.running.load(Ordering::SeqCst) > 0 || is_anything_unfinished() {
+                idle_since = Instant::now();
+            }
+        }
+        self.error(&Interrupted.into());
+        std::process::exit(130);
     }
 
     /// A result: standard output, as it stands. A closed pipe ends the process quietly.
     pub fn result(&self, text: impl AsRef<[u8]>) {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
-        if written.is_err() {
+        if let Err(error) = written {
+            if error.kind() != ErrorKind::BrokenPipe {
+                let message = format!("the result can't be written to standard output: {error}");
+                self.error(&Failure::new(Exit::Failed, message));
+            }
             std::process::exit(1);
         }
     }
@@ -70,6 +98,7 @@ impl Console {
     }
 
     fn line(&self, text: &str) {
+        let text = &harmless(text);
         match &self.bars {
             // Printing between bars must go through them; a hidden one falls back to standard error.
             Some(bars) if bars.println(text).is_ok() => {}
@@ -88,6 +117,7 @@ impl Console {
 impl Progress for Console {
     fn task(&self, name: &str, total: u64) -> Box<dyn Task> {
         let bar = self.bars.as_ref().map(|bars| bars.add(bar(name, total)));
+        self.running.fetch_add(1, Ordering::SeqCst);
         Box::new(Running {
             console: self.clone(),
             bar,
@@ -98,6 +128,13 @@ impl Progress for Console {
             told: AtomicU64::new(0),
         })
     }
+}
+
+/// Names and arguments may hold what drives a terminal; a message does not.
+fn harmless(text: &str) -> String {
+    let replaced =
+        |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(replaced).collect()
 }
 
 fn bar(name: &str, total: u64) -> ProgressBar {
@@ -145,5 +182,6 @@ impl Drop for Running {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+        self.console.running.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -118,7 +118,7 @@ impl Classify for NewPathError {
     fn exit(&self) -> Exit {
         match self {
             Self::Exists { .. } => Exit::Refused,
-            Self::Io { .. } => Exit::Failed,
+            Self::NoFolder { .. } | Self::Io { .. } => Exit::Failed,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `package`: a disk into a containerDisk, in one pass.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -11,7 +12,7 @@ use super::{Classify, Console, Exit, Failure};
 use crate::build::{Packaging, PublishError, Published, Target, publish};
 use crate::containerdisk::{Compression, CreatedError, Image, LayerError, LevelError, created_from_epoch};
 use crate::disk::Disk;
-use crate::io::{Overlay, Patch, ReadAt};
+use crate::io::{Overlay, Patch, ReadAt, SourceFile};
 use crate::registry::{ImageName, Registry, RegistryError};
 use crate::root;
 use crate::root::keep::{KeptVolume, Shipping};
@@ -81,7 +82,13 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if !args.no_audit && !args.seal {
         let examination = root::examine(&view).map_err(|e| Failure::from(e).context(args.disk.display()))?;
         warn_about(&examination, console);
-        examination.fit().map_err(|e| Failure::from(e).context(args.disk.display()))?;
+        let fit = examination.fit().map_err(|e| Failure::from(e).context(args.disk.display()))?;
+        if fit.facts.pointer.is_none() {
+            console.note(
+                "this root is not sealed, or sealed without a pointer: a clone's first boot looks for no answer CD \
+                 (--seal seals it on the way)",
+            );
+        }
     }
     let packaging = Packaging {
         compression,
@@ -118,6 +125,8 @@ pub fn push_target(name: &str) -> Result<ImageName, Failure> {
 /// When the image says it was made: as SOURCE_DATE_EPOCH has it, or not at all.
 pub fn created() -> Result<Option<String>, Failure> {
     match std::env::var("SOURCE_DATE_EPOCH") {
+        // Set to nothing is how some shells and CI systems unset it.
+        Ok(text) if text.is_empty() => Ok(None),
         Ok(text) => Ok(Some(created_from_epoch(&text)?)),
         Err(_) => Ok(None),
     }
@@ -168,9 +177,22 @@ fn patch(args: &Args, disk: &Disk, console: &Console) -> Result<Patch, Failure> 
         return Ok(sealed.patch);
     }
     let Some(file) = &args.patch else { return Ok(Patch::new()) };
-    let json = std::fs::read(file)
+    let json = read_patch(file)
         .map_err(|e| Failure::new(Exit::Failed, format!("{} can't be read: {e}", file.display())))?;
     Patch::from_json(&json, disk as &dyn ReadAt).map_err(|e| Failure::from(e).context(file.display()))
+}
+
+/// A patch holds what is scrubbed, twice, in hex: a few MiB at most.
+const MAX_PATCH: u64 = 256 << 20;
+
+fn read_patch(path: &Path) -> io::Result<Vec<u8>> {
+    let file = SourceFile::open(path)?;
+    if !file.metadata().is_file() || file.size() > MAX_PATCH {
+        return Err(io::Error::other("a patch is a regular file of at most 256 MiB"));
+    }
+    let mut json = vec![0; file.size() as usize];
+    file.read_exact_at(&mut json, 0)?;
+    Ok(json)
 }
 
 impl Classify for LevelError {

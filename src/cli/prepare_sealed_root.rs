@@ -103,7 +103,7 @@ impl Classify for KeepError {
     fn exit(&self) -> Exit {
         match self {
             Self::Read(_) => Exit::Failed,
-            Self::TooLarge { .. } => Exit::Refused,
+            Self::TooLarge { .. } | Self::LeftOut { .. } => Exit::Refused,
             Self::Interrupted(error) => error.exit(),
         }
     }

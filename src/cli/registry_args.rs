@@ -61,6 +61,13 @@ fn password_from_stdin() -> Result<String, Failure> {
     })?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| Failure::new(Exit::Rejected, "the password on standard input is not UTF-8"))?;
+    if text.starts_with('\u{feff}') {
+        return Err(Failure::new(
+            Exit::Rejected,
+            "the password on standard input begins with a byte order mark (BOM)",
+        )
+        .cure("save it as UTF-8 without BOM"));
+    }
     let text = text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text));
     Ok(text.to_owned())
 }
@@ -102,6 +109,12 @@ impl Classify for RegistryError {
             Self::Layout(LayoutError::Blob { .. }) => "package the disk again",
             Self::Broken { .. } | Self::Stalled { .. } => {
                 "push again: blobs that are there already are not sent again"
+            }
+            // Go's HTTP server says so, and most registries are made of it.
+            Self::Status { status: 400, message, .. }
+                if message.text.contains("HTTP request to an HTTPS server") =>
+            {
+                "the registry speaks TLS there: leave --plain-http out"
             }
             Self::Status { status, .. } => return cure_status(*status),
             _ => return None,

@@ -165,6 +165,10 @@ fn given_password(file: &Path, account: &AccountName) -> Result<Password, Failur
     }
     let text =
         str::from_utf8(&bytes).map_err(|_| Failure::new(Exit::Rejected, "the password is not UTF-8 text"))?;
+    if text.starts_with('\u{feff}') {
+        return Err(Failure::new(Exit::Rejected, "it begins with a byte order mark (BOM)")
+            .cure("save it as UTF-8 without BOM; nobody types that character"));
+    }
     Ok(Password::given(Zeroizing::new(text.to_owned()), account)?)
 }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::{Classify, Console, Exit, Failure};
@@ -33,6 +34,16 @@ pub struct Args {
     /// The file to make; it must not exist.
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
+    /// Print what was made as JSON, without the login.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    path: &'a Path,
+    namespace: &'a str,
+    name: &'a str,
 }
 
 /// Runs the command.
@@ -43,13 +54,18 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         .map_err(|e| Failure::from(e).context(args.docker_config.display()))?;
     let name = SecretName { namespace: args.namespace, name: args.name };
     write_import_secret(&args.output, &name, &login)?;
-    console.result(format!(
-        "{}: Secret {}/{} for {}\n",
-        args.output.display(),
-        name.namespace,
-        name.name,
-        args.registry
-    ));
+    if args.json {
+        let (namespace, name) = (name.namespace.as_str(), name.name.as_str());
+        console.json(&Report { path: &args.output, namespace, name });
+    } else {
+        console.result(format!(
+            "{}: Secret {}/{} for {}\n",
+            args.output.display(),
+            name.namespace,
+            name.name,
+            args.registry
+        ));
+    }
     Ok(())
 }
 

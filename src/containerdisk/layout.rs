@@ -102,7 +102,10 @@ impl Sink for LayoutWriter {
             io::Error::other(format!("bytes {} to {} of the layer are missing", self.written, chunk.offset()))
         })?;
         if let Some(new) = usize::try_from(had).ok().and_then(|had| chunk.as_ref().get(had..)) {
-            self.layer.write_all(new)?;
+            // Of several places that the layer goes to, this is the one that failed.
+            self.layer
+                .write_all(new)
+                .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", self.path.display())))?;
             self.written += new.len() as u64;
         }
         Ok(())

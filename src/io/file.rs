@@ -3,7 +3,7 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::SeekFrom;
@@ -85,12 +85,11 @@ impl ReadAt for SourceFile {
         Ok((start < end).then_some(start..end))
     }
 
-    /// Compares size and modification time. Writes to a block device can't be seen this way.
+    /// Compares size and the times of modification and of change: the first can be put back. Writes to a block device can't be seen this way.
     fn check_unchanged(&self) -> io::Result<()> {
         let now = self.file.metadata()?;
-        if self.metadata.is_file()
-            && (now.len() != self.size || now.modified()? != self.metadata.modified()?)
-        {
+        let times = |of: &Metadata| (of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec());
+        if self.metadata.is_file() && (now.len() != self.size || times(&now) != times(&self.metadata)) {
             return Err(io::Error::other("the file was changed while it was being read"));
         }
         Ok(())
@@ -125,6 +124,8 @@ mod tests {
         source.check_unchanged().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
         file.as_file().write_all_at(b"after!", 0).unwrap();
+        assert!(source.check_unchanged().unwrap_err().to_string().contains("changed"));
+        file.as_file().set_modified(source.metadata().modified().unwrap()).unwrap();
         assert!(source.check_unchanged().unwrap_err().to_string().contains("changed"));
     }
 

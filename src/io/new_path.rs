@@ -4,6 +4,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use thiserror::Error;
@@ -26,6 +27,12 @@ pub enum NewPathError {
         /// The name asked for.
         path: PathBuf,
     },
+    /// There is no folder for it to appear in.
+    #[error("{} can't be written: the folder {} does not exist", path.display(), folder_of(path).display())]
+    NoFolder {
+        /// The name asked for.
+        path: PathBuf,
+    },
     /// The folder it should appear in can't take it.
     #[error("{} can't be written", path.display())]
     Io {
@@ -45,6 +52,39 @@ impl NewPathError {
     }
 }
 
+/// As [`NewPathError::io`], for what fails in making a temporary: its name says nothing to anyone.
+fn not_begun(path: &Path) -> impl FnOnce(io::Error) -> NewPathError + '_ {
+    move |source| match source.kind() {
+        io::ErrorKind::NotFound => NewPathError::NoFolder { path: path.into() },
+        kind => NewPathError::Io { path: path.into(), source: kind.into() },
+    }
+}
+
+/// How many unfinished files and folders this process has.
+static UNFINISHED_PATHS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process has a file or folder in the making, which it would leave behind if it ended now.
+pub fn is_anything_unfinished() -> bool {
+    UNFINISHED_PATHS.load(Ordering::SeqCst) > 0
+}
+
+/// Counted while it is there.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        UNFINISHED_PATHS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        UNFINISHED_PATHS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// What the name of everything unfinished begins with.
 pub const UNFINISHED: &str = ".sealroot-";
 
@@ -60,6 +100,7 @@ pub fn replace_file(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<(), NewPathError> {
+    let _counted = Counted::new();
     let mut temporary = unfinished(path, Privacy::Public)?;
     write(temporary.as_file_mut())
         .and_then(|()| temporary.as_file().sync_all())
@@ -73,11 +114,17 @@ fn unfinished(path: &Path, privacy: Privacy) -> Result<tempfile::NamedTempFile, 
         Privacy::Secret => 0o600,
         Privacy::Public => 0o666,
     };
-    tempfile::Builder::new()
+    let temporary = tempfile::Builder::new()
         .prefix(UNFINISHED)
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder_of(path))
-        .map_err(NewPathError::io(path))
+        .map_err(not_begun(path))?;
+    if privacy == Privacy::Secret {
+        // Again, because the umask may have taken the owner's own rights.
+        let permissions = Permissions::from_mode(mode);
+        temporary.as_file().set_permissions(permissions).map_err(NewPathError::io(path))?;
+    }
+    Ok(temporary)
 }
 
 /// The folder a path will appear in; `.` for a bare name.
@@ -117,14 +164,17 @@ pub(super) fn appear(temporary: &Path, path: &Path) -> io::Result<()> {
 pub struct NewFile {
     temporary: tempfile::NamedTempFile,
     path: PathBuf,
+    // Last, so that it is dropped after the temporary is gone.
+    counted: Counted,
 }
 
 impl NewFile {
     /// Begins the file that will appear at `path`, which must not exist.
     pub fn create(path: &Path, privacy: Privacy) -> Result<Self, NewPathError> {
         refuse_existing(path)?;
+        let counted = Counted::new();
         let temporary = unfinished(path, privacy)?;
-        Ok(Self { temporary, path: path.into() })
+        Ok(Self { temporary, path: path.into(), counted })
     }
 
     /// The open file.
@@ -134,7 +184,7 @@ impl NewFile {
 
     /// Syncs the file and gives it its name.
     pub fn finish(self) -> Result<(), NewPathError> {
-        let Self { temporary, path } = self;
+        let Self { temporary, path, counted: _counted } = self;
         temporary.as_file().sync_all().map_err(NewPathError::io(&path))?;
         // On an error the temporary is dropped, and with it the file.
         appear(temporary.path(), &path).map_err(NewPathError::io(&path))?;
@@ -158,12 +208,14 @@ impl Write for NewFile {
 pub struct NewDir {
     temporary: tempfile::TempDir,
     path: PathBuf,
+    counted: Counted,
 }
 
 impl NewDir {
     /// Begins the folder that will appear at `path`, which must not exist.
     pub fn create(path: &Path, privacy: Privacy) -> Result<Self, NewPathError> {
         refuse_existing(path)?;
+        let counted = Counted::new();
         let mode = match privacy {
             Privacy::Secret => 0o700,
             Privacy::Public => 0o777,
@@ -172,8 +224,12 @@ impl NewDir {
             .prefix(UNFINISHED)
             .permissions(Permissions::from_mode(mode))
             .tempdir_in(folder_of(path))
-            .map_err(NewPathError::io(path))?;
-        Ok(Self { temporary, path: path.into() })
+            .map_err(not_begun(path))?;
+        if privacy == Privacy::Secret {
+            let permissions = Permissions::from_mode(mode);
+            std::fs::set_permissions(temporary.path(), permissions).map_err(NewPathError::io(path))?;
+        }
+        Ok(Self { temporary, path: path.into(), counted })
     }
 
     /// Where to put what the folder is to hold.
@@ -190,7 +246,7 @@ impl NewDir {
 
     /// Gives the folder its name.
     pub fn finish(self) -> Result<(), NewPathError> {
-        let Self { temporary, path } = self;
+        let Self { temporary, path, counted: _counted } = self;
         appear(temporary.path(), &path).map_err(NewPathError::io(&path))?;
         let _ = temporary.keep();
         Ok(())
@@ -224,6 +280,19 @@ mod tests {
         assert_eq!(names(folder.path()), ["new"]);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(NewFile::create(&path, Privacy::Secret), Err(NewPathError::Exists { .. })));
+    }
+
+    #[test]
+    fn a_missing_folder_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing/new");
+        let file = NewFile::create(&path, Privacy::Secret).unwrap_err();
+        let dir = NewDir::create(&path, Privacy::Public).unwrap_err();
+        for error in [file.to_string(), dir.to_string()] {
+            let missing = folder.path().join("missing");
+            assert!(error.ends_with(&format!("the folder {} does not exist", missing.display())), "{error}");
+            assert!(!error.contains(UNFINISHED), "{error}");
+        }
     }
 
     #[test]

@@ -203,9 +203,17 @@ impl<'de> Deserialize<'de> for Auths {
 pub fn find_login(config: &[u8], registry: &RegistryName) -> Result<RegistryLogin, DockerConfigError> {
     let config: Config = serde_json::from_slice(config)
         .map_err(|e| DockerConfigError::Malformed { line: e.line(), column: e.column() })?;
-    let wanted = normal(&registry.0);
+    let mut wanted = normal(&registry.0);
     refuse_stores(&config, &wanted)?;
-    let auths = config.auths.unwrap_or_default().0;
+    let auths = config.auths.as_ref().map(|auths| auths.0.as_slice()).unwrap_or_default();
+    // A login for the same registry, its port written out or not, is as good as one by the very name.
+    let other = other_port_form(&wanted);
+    if !auths.iter().any(|(key, _)| key_depth(key, &wanted).is_some())
+        && auths.iter().any(|(key, _)| key_depth(key, &other).is_some())
+    {
+        refuse_stores(&config, &other)?;
+        wanted = other;
+    }
     let best = auths.iter().filter_map(|(key, _)| key_depth(key, &wanted)).max();
     let mut found: Option<(&str, RegistryLogin)> = None;
     let mut empty = None;
@@ -259,6 +267,16 @@ fn normal(name: &str) -> String {
         other => other,
     };
     path.map_or_else(|| host.to_owned(), |path| format!("{host}/{path}"))
+}
+
+/// With port 443, HTTPS' own, where it has none; without it where it has that.
+fn other_port_form(name: &str) -> String {
+    let (host, path) = name.split_at(name.find('/').unwrap_or(name.len()));
+    match host.strip_suffix(":443") {
+        Some(host) => format!("{host}{path}"),
+        None if host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']')) => name.to_owned(),
+        None => format!("{host}:443{path}"),
+    }
 }
 
 /// How many parts of `wanted` a key names, if it names that registry at all.

@@ -43,6 +43,11 @@ impl<'v, R: ReadAt> Bitmap<'v, R> {
         Ok(self.find(cluster, true)? == cluster && cluster < self.clusters)
     }
 
+    /// Whether all of these clusters are in use.
+    pub(super) fn all_allocated(&mut self, clusters: Range<u64>) -> Result<bool, NtfsError> {
+        Ok(clusters.is_empty() || self.find(clusters.start, false)? >= clusters.end)
+    }
+
     /// The first cluster at or after `from` that is in use or not, or the number of clusters.
     fn find(&mut self, from: u64, in_use: bool) -> Result<u64, NtfsError> {
         let skip = if in_use { 0 } else { 0xff };

@@ -19,6 +19,7 @@ pub struct File<'v, R> {
     reference: FileReference,
     stream: Stream,
     reparse_tag: Option<u32>,
+    names: u16,
 }
 
 /// Clusters of a file that lie together.
@@ -47,13 +48,19 @@ impl<'v, R: ReadAt> File<'v, R> {
         reference: FileReference,
         stream: Stream,
         reparse_tag: Option<u32>,
+        names: u16,
     ) -> Self {
-        Self { volume, reference, stream, reparse_tag }
+        Self { volume, reference, stream, reparse_tag, names }
     }
 
     /// Which file it is.
     pub fn reference(&self) -> FileReference {
         self.reference
+    }
+
+    /// How many names it has: hard links, and an 8.3 name where that is another.
+    pub fn names(&self) -> u16 {
+        self.names
     }
 
     /// Whether NTFS has compressed it.

@@ -10,6 +10,7 @@ mod attribute;
 mod attribute_list;
 mod bitmap;
 mod boot;
+mod consistency;
 mod edit;
 mod error;
 mod file;

@@ -112,6 +112,11 @@ impl FileRecord {
         le16(&self.bytes, 16)
     }
 
+    /// How many names the file has, its 8.3 name included.
+    pub(super) fn names(&self) -> u16 {
+        le16(&self.bytes, 18)
+    }
+
     pub(super) fn is_in_use(&self) -> bool {
         le16(&self.bytes, 22) & 1 != 0
     }

@@ -162,7 +162,7 @@ impl<R: ReadAt> Volume<R> {
         let stream = self.mft.stream(record, DATA, &[])?;
         let stream = stream.ok_or_else(|| record.damaged("it has no data"))?;
         let reference = FileReference { record: record.number, sequence: record.sequence() };
-        Ok(File::new(self, reference, stream, self.reparse_tag(record)?))
+        Ok(File::new(self, reference, stream, self.reparse_tag(record)?, record.names()))
     }
 
     /// A metadata file by its fixed number.

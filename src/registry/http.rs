@@ -24,7 +24,9 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(180);
 /// How often an idle connection is probed, so that nothing on the way forgets it.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Of an error's body; the rest is not read.
-const MAX_ERROR_BODY: usize = 16 << 10;
+const MAX_ERROR_BODY: usize = 64 << 10;
+/// How long the rest of an error's body is waited for.
+const ERROR_BODY_TIME: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 5;
 
 /// A connection to one repository.
@@ -264,14 +266,7 @@ pub(super) async fn body(doing: &str, response: Response, limit: usize) -> Resul
 
 /// An unwelcome answer as an error, with the reason its body gives.
 pub(super) async fn status_error(doing: &str, mut response: Response) -> RegistryError {
-    let mut body = Vec::new();
-    // The status is the news; a body that breaks off only adds less to it.
-    while body.len() < MAX_ERROR_BODY
-        && let Ok(Some(chunk)) = response.chunk().await
-    {
-        body.extend_from_slice(&chunk);
-    }
-    body.truncate(MAX_ERROR_BODY);
+    let body = error_body(&mut response, ERROR_BODY_TIME).await;
     RegistryError::Status {
         doing: doing.into(),
         host: host_of(response.url()),
@@ -280,7 +275,69 @@ pub(super) async fn status_error(doing: &str, mut response: Response) -> Registr
     }
 }
 
+/// What comes of an error's body within `time`: the status is the news, and less of a body only adds less to it.
+async fn error_body(response: &mut Response, time: Duration) -> Vec<u8> {
+    let mut body = Vec::new();
+    let read = async {
+        while body.len() < MAX_ERROR_BODY
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            body.extend_from_slice(&chunk);
+        }
+    };
+    // Too late is as good as broken off.
+    let _ = tokio::time::timeout(time, read).await;
+    body.truncate(MAX_ERROR_BODY);
+    body
+}
+
 /// `Retry-After` in seconds; its other form, a date, is rare and counts as not given.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// What is read of an answer that sends `first` at once and then a byte now and then.
+    fn read_of(first: &[u8], time: Duration) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let first = first.to_vec();
+        let server = std::thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let _ = connection.read(&mut [0; 4096]);
+            connection.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 10000000\r\n\r\n").unwrap();
+            while connection.write_all(&first).is_ok() && connection.write_all(b".").is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        tls::install_provider();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let body = runtime.block_on(async {
+            let client = Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+            let mut response = client.get(url).send().await.unwrap();
+            error_body(&mut response, time).await
+        });
+        drop(runtime);
+        server.join().unwrap();
+        body
+    }
+
+    #[test]
+    fn an_error_that_trickles_is_not_waited_for() {
+        let begun = std::time::Instant::now();
+        let body = read_of(b"no", Duration::from_millis(400));
+        assert!(body.starts_with(b"no."), "{body:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn an_error_without_end_is_cut_off() {
+        assert_eq!(read_of(&[b'x'; 20_000], Duration::from_secs(60)).len(), MAX_ERROR_BODY);
+    }
 }

@@ -34,6 +34,7 @@ pub enum BlobOutcome {
 
 /// A finished push: the registry has served the manifest by this digest and by this tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Pushed {
     /// `HOST/REPOSITORY@sha256:HEX`.
     pub reference: String,

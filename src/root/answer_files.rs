@@ -1,18 +1,22 @@
 //! Answer files that Windows Setup has kept in a root, and whether one holds a password.
 
+use std::collections::HashSet;
+
 use quick_xml::Reader;
-use quick_xml::events::Event;
+use quick_xml::events::{BytesStart, Event};
 
 use super::RootError;
 use super::windows_volume::WindowsVolume;
 use crate::io::ReadAt;
-use crate::ntfs::{self, File, FileReference, Probe, Volume};
+use crate::ntfs::{self, File, FileReference, NtfsError, Probe, Volume};
 
 /// Where Setup and sysprep keep them. Folders below these are looked at too, except in the root folder.
 const FOLDERS: [(&str, bool); 3] =
     [("", false), ("Windows\\Panther", true), ("Windows\\System32\\Sysprep", true)];
-/// Windows' own folders nest a few levels.
-const MAX_DEPTH: usize = 16;
+/// Windows' own are some dozens on a volume; more than this are a made-up tree.
+const MAX_FOLDERS: usize = 1 << 14;
+/// In bytes; NTFS' own limit is as many UTF-16 units.
+const MAX_PATH: usize = 32_767;
 /// An answer file is a few KiB; one this large is not read for passwords, but taken to hold one.
 const MAX_SIZE: u64 = 4 << 20;
 /// What Setup writes in place of a password it has used.
@@ -73,16 +77,42 @@ fn find_on<R: ReadAt>(
     found: &mut Vec<AnswerFile>,
 ) -> Result<(), RootError> {
     let ntfs_error = |source| RootError::Ntfs { partition, source };
-    let mut folders: Vec<_> = FOLDERS.iter().map(|(path, below)| (path.to_string(), *below, 0)).collect();
-    while let Some((folder, below, depth)) = folders.pop() {
-        for entry in volume.list(&folder).map_err(ntfs_error)?.unwrap_or_default() {
+    // Folders that were met: a damaged volume may have one within itself.
+    let mut met = HashSet::new();
+    let mut folders = Vec::new();
+    for (path, below) in FOLDERS {
+        if let Some(entries) = volume.list(path).map_err(ntfs_error)? {
+            folders.push((path.to_owned(), below, entries));
+        }
+    }
+    let mut waiting = Vec::new();
+    loop {
+        let (folder, below, entries) = match folders.pop() {
+            Some(folder) => folder,
+            None => match waiting.pop() {
+                Some((path, reference)) => {
+                    (path, true, volume.list_by_reference(reference).map_err(ntfs_error)?)
+                }
+                None => return Ok(()),
+            },
+        };
+        for entry in entries {
+            let searched = entry.is_directory && below && !entry.is_reparse_point;
+            if !searched && (entry.is_directory || !is_answer_file(&entry.name)) {
+                continue;
+            }
             let path =
                 if folder.is_empty() { entry.name.clone() } else { format!("{folder}\\{}", entry.name) };
-            if entry.is_directory {
-                if below && !entry.is_reparse_point && depth < MAX_DEPTH {
-                    folders.push((path, true, depth + 1));
+            if searched {
+                if !met.insert(entry.file) {
+                    continue;
                 }
-            } else if is_answer_file(&entry.name) {
+                if met.len() > MAX_FOLDERS || path.len() > MAX_PATH {
+                    let why = "its folder is one of more, or lies deeper, than any Windows makes";
+                    return Err(ntfs_error(NtfsError::DamagedFile { record: entry.file.record, why }));
+                }
+                waiting.push((path, entry.file));
+            } else {
                 let path = format!("{prefix}{path}");
                 let file = volume.file_by_reference(entry.file).map_err(ntfs_error)?;
                 file.check_plain().map_err(|source| RootError::AnswerFile { path: path.clone(), source })?;
@@ -91,7 +121,6 @@ fn find_on<R: ReadAt>(
             }
         }
     }
-    Ok(())
 }
 
 fn is_answer_file(name: &str) -> bool {
@@ -111,14 +140,19 @@ fn file_holds_password<R: ReadAt>(file: &File<'_, R>, path: &str) -> Result<bool
     Ok(xml_holds_password(&text_of(&bytes)))
 }
 
-/// UTF-16 with its mark, or else as UTF-8, whatever it is.
+/// UTF-16 by its mark or, as Setup reads it too, by the zeros of its ASCII; else UTF-8, whatever it is.
 fn text_of(bytes: &[u8]) -> String {
-    let units = |from_bytes: fn([u8; 2]) -> u16| -> Vec<u16> {
-        bytes[2..].chunks_exact(2).map(|pair| from_bytes([pair[0], pair[1]])).collect()
+    let utf16 = |bytes: &[u8], from_bytes: fn([u8; 2]) -> u16| {
+        let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| from_bytes([pair[0], pair[1]])).collect();
+        String::from_utf16_lossy(&units)
     };
+    let zeros = |at: usize| bytes.chunks_exact(2).filter(|pair| pair[at] == 0).count();
+    let (high, low) = (zeros(0), zeros(1));
     match bytes {
-        [0xFF, 0xFE, ..] => String::from_utf16_lossy(&units(u16::from_le_bytes)),
-        [0xFE, 0xFF, ..] => String::from_utf16_lossy(&units(u16::from_be_bytes)),
+        [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes),
+        [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes),
+        _ if low > high && low >= bytes.len() / 16 => utf16(bytes, u16::from_le_bytes),
+        _ if high > low && high >= bytes.len() / 16 => utf16(bytes, u16::from_be_bytes),
         _ => String::from_utf8_lossy(bytes).into_owned(),
     }
 }
@@ -131,34 +165,86 @@ fn inf_holds_password(text: &str) -> bool {
     })
 }
 
-/// Text in an element whose name ends in `Password` (or below one), a product of Setup's clean-up excepted.
+/// Text in an element whose name ends in `Password` (or below one), or in such an attribute; what Setup's clean-up
+/// leaves, and what says how a password is written, excepted.
 ///
 /// What can't be parsed is taken to hold one.
 fn xml_holds_password(text: &str) -> bool {
-    let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
-    // For each open element, whether it is a password or within one, and whether it may hold the secret.
-    let mut open: Vec<(bool, bool)> = Vec::new();
+    let text = text.trim_start_matches('\u{feff}');
+    if text.contains('\0') {
+        return true;
+    }
+    let mut reader = Reader::from_str(text);
+    // The open elements.
+    let mut open: Vec<Place> = Vec::new();
     loop {
+        let place = open.last().copied().unwrap_or(Place::Elsewhere);
         match reader.read_event() {
             Ok(Event::Start(element)) => {
-                let name = element.local_name().as_ref().to_ascii_lowercase();
-                let within = open.last().is_some_and(|(within, _)| *within) || name.ends_with("password");
-                open.push((within, within && name != "plaintext"));
+                let within = place.below(element.local_name().as_ref());
+                if attributes_hold_password(&element, within) {
+                    return true;
+                }
+                open.push(within);
             }
-            Ok(Event::End(_)) => drop(open.pop()),
-            Ok(Event::Text(text)) if open.last().is_some_and(|(_, secret)| *secret) => {
-                if !text.trim().is_empty() && text.trim() != DELETED {
+            Ok(Event::Empty(element)) => {
+                if attributes_hold_password(&element, place.below(element.local_name().as_ref())) {
                     return true;
                 }
             }
-            Ok(Event::CData(_) | Event::GeneralRef(_)) if open.last().is_some_and(|(_, secret)| *secret) => {
-                return true;
+            Ok(Event::End(_)) => drop(open.pop()),
+            Ok(Event::Text(text)) => {
+                if place.is_secret(&text) {
+                    return true;
+                }
             }
+            Ok(Event::CData(_) | Event::GeneralRef(_)) if place != Place::Elsewhere => return true,
             Ok(Event::Eof) => return false,
             Ok(_) => {}
             Err(_) => return true,
         }
     }
+}
+
+/// Where in an answer file a text stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Outside of any password.
+    Elsewhere,
+    /// In a password, or in an element of one.
+    Password,
+    /// In a password's element that says whether it is encoded.
+    PlainText,
+}
+
+impl Place {
+    fn below(self, name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        match self {
+            Self::Elsewhere if name.ends_with("password") => Self::Password,
+            Self::Elsewhere => Self::Elsewhere,
+            Self::Password if name == "plaintext" => Self::PlainText,
+            Self::Password | Self::PlainText => Self::Password,
+        }
+    }
+
+    fn is_secret(self, text: &str) -> bool {
+        let text = text.trim();
+        match self {
+            Self::Elsewhere => false,
+            Self::Password => !text.is_empty() && text != DELETED,
+            Self::PlainText => !["", "true", "false", DELETED].contains(&text.to_ascii_lowercase().as_str()),
+        }
+    }
+}
+
+fn attributes_hold_password(element: &BytesStart<'_>, place: Place) -> bool {
+    element.attributes().any(|attribute| {
+        let Ok(attribute) = attribute else { return true };
+        let name = attribute.key.local_name().as_ref().to_ascii_lowercase();
+        let password = name.ends_with("password") || (place != Place::Elsewhere && name == "value");
+        password && Place::Password.is_secret(&attribute.value)
+    })
 }
 
 #[cfg(test)]
@@ -177,6 +263,15 @@ mod tests {
         assert!(xml_holds_password(&answer("<![CDATA[x]]>")));
         assert!(xml_holds_password("<unattend><Credentials><Password>p</Password></Credentials></unattend>"));
         assert!(xml_holds_password("<unattend><broken"));
+        assert!(xml_holds_password("<u><Password><PlainText>hunter2</PlainText></Password></u>"));
+        assert!(xml_holds_password("<u><Password><PlainText><![CDATA[x]]></PlainText></Password></u>"));
+        assert!(xml_holds_password("<u><Credentials Domain='d' w:AdminPassword='p'/></u>"));
+        assert!(xml_holds_password("<u><Password><Value Value='p'></Value></Password></u>"));
+        assert!(xml_holds_password("<u>\0</u>"));
+        assert!(!xml_holds_password(
+            "<u><Password w:action='add'><PlainText> False </PlainText></Password></u>"
+        ));
+        assert!(!xml_holds_password("<u><PlainText>anything</PlainText><a Password=''/></u>"));
         assert!(!xml_holds_password(&answer("*SENSITIVE*DATA*DELETED*")));
         assert!(!xml_holds_password(&answer("")));
         assert!(!xml_holds_password("\u{feff}<unattend/>"));
@@ -187,9 +282,14 @@ mod tests {
 
     #[test]
     fn utf16_answers_are_read() {
-        let mut bytes = vec![0xFF, 0xFE];
-        bytes.extend("<u><Password>p</Password></u>".encode_utf16().flat_map(u16::to_le_bytes));
-        assert!(xml_holds_password(&text_of(&bytes)));
+        for (mark, answer) in [("\u{feff}", "p"), ("", "p"), ("", "\u{65e5}\u{672c}"), ("\u{feff}", "")] {
+            let text = format!("{mark}<u><Password>{answer}</Password></u>");
+            for to_bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+                let bytes: Vec<u8> = text.encode_utf16().flat_map(to_bytes).collect();
+                assert_eq!(xml_holds_password(&text_of(&bytes)), !answer.is_empty(), "{text}");
+            }
+            assert_eq!(text_of(text.as_bytes()), text);
+        }
     }
 
     #[test]

@@ -51,6 +51,10 @@ pub(super) fn examine_volume(
     let unfit = state.reasons.into_iter().filter(|reason| !reason.allows_edits());
     refusals.extend(unfit.map(|reason| Refusal::Volume { reason }));
 
+    let contradiction = windows.volume.record_in_free_clusters();
+    let contradiction = contradiction.map_err(|source| windows.ntfs_error(source))?;
+    refusals.extend(contradiction.map(|record| Refusal::ClusterMap { record }));
+
     let system = open_hive(windows, SYSTEM)?;
     let software = open_hive(windows, SOFTWARE)?;
     for (name, hive) in [("SYSTEM", &system), ("SOFTWARE", &software)] {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::disk::partitions::{self, PartitionError};
-use crate::io::{Interrupted, Progress, ReadAt};
+use crate::io::{Interrupted, Patch, Progress, ReadAt};
 pub use clusters::{CLUSTER, Clusters};
 use scan::scan;
 use trimmed::Trimmed;
@@ -37,6 +37,14 @@ pub enum KeepError {
     TooLarge {
         /// The disk's size in bytes.
         size: u64,
+    },
+    /// A patch writes where nothing is shipped.
+    #[error(
+        "what the patch writes at offset {offset} of the disk would not be shipped: the volume calls it free"
+    )]
+    LeftOut {
+        /// Where the edit begins, in bytes.
+        offset: u64,
     },
     /// The user asked to stop.
     #[error(transparent)]
@@ -122,6 +130,19 @@ impl<'d> Kept<'d> {
         &self.volumes
     }
 
+    /// Makes sure that what `patch` writes is shipped as it is. The disk must have been read through it.
+    pub fn check_shipped(&self, patch: &Patch) -> Result<(), KeepError> {
+        let mut shipped = Vec::new();
+        for edit in patch.edits() {
+            shipped.resize(edit.new.len(), 0);
+            self.read_exact_at(&mut shipped, edit.offset)?;
+            if shipped != edit.new {
+                return Err(KeepError::LeftOut { offset: edit.offset });
+            }
+        }
+        Ok(())
+    }
+
     /// Which clusters are shipped.
     pub fn clusters(&self) -> &Clusters {
         &self.clusters
@@ -165,5 +186,35 @@ impl ReadAt for Kept<'_> {
 
     fn check_unchanged(&self) -> io::Result<()> {
         self.disk.check_unchanged()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::io::{Overlay, Silent};
+    use trimmed::Piece;
+
+    #[test]
+    fn what_a_patch_writes_into_a_free_cluster_is_not_lost_in_silence() {
+        // Two clusters of 4096 bytes at 0, the first in use; the map behind them.
+        let mut disk = vec![7; 8192 + 512];
+        disk[8192] = 1;
+        let mut patch = Patch::new();
+        patch.replace(&disk, 10, b"kept").unwrap();
+        let free = |patch: &mut Patch, new: &[u8]| patch.replace(&disk, 4096 + 10, new).unwrap();
+        let check = |patch: Patch| {
+            let view = Overlay::new(&disk, patch);
+            let map = vec![Piece { disk_offset: 8192, len: 1 }];
+            let volume = Trimmed::new(0, 4096, 2, map, Vec::new()).unwrap();
+            Kept::with(&view, vec![volume], &Silent).unwrap().check_shipped(view.patch())
+        };
+        check(patch.clone()).unwrap();
+        let mut scrubbed = patch.clone();
+        free(&mut scrubbed, &[0; 4]);
+        check(scrubbed).unwrap();
+        free(&mut patch, b"lost");
+        assert!(matches!(check(patch), Err(KeepError::LeftOut { offset: 4106 })));
     }
 }

@@ -24,6 +24,14 @@ pub enum Refusal {
         /// How it was left.
         reason: Reason,
     },
+    /// Its free space can't be told from its files.
+    #[error(
+        "the volume's cluster map contradicts its files: $Bitmap calls clusters free that file record {record} uses"
+    )]
+    ClusterMap {
+        /// The number of the first such file's record in $MFT.
+        record: u64,
+    },
     /// A volume that can't be read without its key.
     #[error("partition {partition} is encrypted with BitLocker")]
     BitLocker {
@@ -54,6 +62,9 @@ impl Refusal {
                 "run sysprep /generalize /oobe /shutdown /mode:vm in it, and don't start it again before sealing"
             }
             Self::Volume { reason } => reason.cure(),
+            Self::ClusterMap { .. } => {
+                "start Windows from it, run chkdsk /f, generalise it again, and let it shut down by itself"
+            }
             Self::BitLocker { .. } => {
                 "start Windows, run manage-bde -off C:, wait until it is fully decrypted, and generalise again"
             }

@@ -149,6 +149,28 @@ impl RootDisk {
         self.file("hiberfil.sys", &sleeping)
     }
 
+    /// $Bitmap calls a file's clusters free, as after a disk error.
+    pub fn with_clusters_called_free(self, path: &str) -> Self {
+        self.edit_volume(|volume| {
+            let mut bitmap = volume.cat_inode(6);
+            let runs = run(Command::new("ntfscluster").args(["-f", "-F", path]).arg(&volume.path)).stdout;
+            let mut cleared = 0;
+            // Of the unnamed $DATA: file cluster, volume cluster, length.
+            for line in String::from_utf8(runs).unwrap().lines() {
+                let numbers: Option<Vec<u64>> = line.split_whitespace().map(|n| n.parse().ok()).collect();
+                let Some([_, start, length]) = numbers.as_deref() else { continue };
+                for cluster in *start..start + length {
+                    bitmap[(cluster / 8) as usize] &= !(1 << (cluster % 8));
+                    cleared += 1;
+                }
+            }
+            assert!(cleared > 0, "ntfscluster named no clusters of {path}");
+            let file = volume.folder.path().join("bitmap");
+            fs::write(&file, bitmap).unwrap();
+            run(Command::new("ntfscp").args(["-q", "-f", "-i"]).arg(&volume.path).arg(&file).arg("6"));
+        })
+    }
+
     /// $LogFile is as Windows leaves it: cleanly dismounted, or (`clean` false) in use when the power went.
     /// `major` is 1, or 2 after a fast startup's shutdown: then Windows has not let go of the volume.
     pub fn with_log(self, major: u16, clean: bool) -> Self {

@@ -97,6 +97,10 @@ fn judge(disk: &dyn ReadAt, partition: &Window<&dyn ReadAt>) -> Result<Found, Nt
             return whole("its $Bitmap calls clusters free that can't be");
         }
     }
+    // Nor one that contradicts the files: what it misses would be lost.
+    if let Some(record) = volume.record_in_free_clusters()? {
+        return whole(&format!("its $Bitmap calls clusters free that file record {record} uses"));
+    }
     Ok(Found::Trimmed(trimmed, files))
 }
 
@@ -109,9 +113,11 @@ fn pieces(extents: &[Extent], volume_start: u64) -> Option<Vec<Piece>> {
 }
 
 /// The clusters of a file in the root, where it is one whose clusters hold its content and nothing else.
+///
+/// One that has another name besides (a hard link) is somebody's file, and not Windows' own.
 fn content(volume: &Volume<&Window<&dyn ReadAt>>, name: &str) -> Result<Option<Vec<Extent>>, NtfsError> {
     match volume.file(name) {
-        Ok(Some(file)) => Ok(file.check_plain().is_ok().then(|| file.extents())),
+        Ok(Some(file)) => Ok((file.check_plain().is_ok() && file.names() == 1).then(|| file.extents())),
         Ok(None) | Err(NtfsError::IsDirectory { .. }) => Ok(None),
         Err(e) => Err(e),
     }
