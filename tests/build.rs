@@ -6,8 +6,10 @@ mod registry;
 #[path = "support/root_disk.rs"]
 mod root_disk;
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -423,4 +425,86 @@ fn without_room_or_rights_nothing_is_half_made() {
     let disk = folder.path().join("unreadable");
     fs::write(&disk, "x").unwrap();
     fs::set_permissions(&disk, fs::Permissions::from_mode(0o000)).unwrap();
+}
+
+#[test]
+fn only_its_own_leftovers_are_cleared_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    for kept in ["notes.retired", "image2.retired", ".sealroot-notes-of-mine", "-.retired"] {
+        fs::write(out.join(kept), "mine").unwrap();
+    }
+    let odd = OsStr::from_bytes(b".sealroot-\xff\xfe.retired");
+    fs::write(out.join(odd), "mine").unwrap();
+    fs::create_dir(out.join(".sealroot-image")).unwrap();
+    fs::write(out.join(".sealroot-a1B2c3"), "half").unwrap();
+    fs::rename(out.join("image"), out.join("image.retired")).unwrap();
+    let again = build(&demo(), &out, &[]);
+    assert!(again.status.success(), "{}", stderr(&again));
+    assert_eq!(stderr(&again).matches("(kept)").count(), 3, "{}", stderr(&again));
+    for kept in ["notes.retired", "image2.retired", ".sealroot-notes-of-mine", "-.retired"] {
+        assert_eq!(fs::read_to_string(out.join(kept)).unwrap(), "mine");
+    }
+    assert!(out.join(odd).exists());
+    assert!(!out.join(".sealroot-image").exists() && !out.join(".sealroot-a1B2c3").exists());
+    assert!(!out.join("image.retired").exists() && out.join("image").is_dir());
+}
+
+/// Runs a build that must not take long, and gives its exit code and what it said.
+fn refused(output: &Path) -> (Option<i32>, String) {
+    let mut limited = Command::new("timeout");
+    limited
+        .arg("30")
+        .arg(env!("CARGO_BIN_EXE_sealroot"))
+        .arg("build")
+        .arg(demo())
+        .arg("--output")
+        .arg(output);
+    let done = limited.output().unwrap();
+    (done.status.code(), stderr(&done))
+}
+
+#[test]
+fn an_output_that_is_no_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    fs::write(&file, "mine").unwrap();
+    symlink("/nowhere/at/all", &link).unwrap();
+    for (output, why) in
+        [(file.clone(), "is a file"), (link, "not there"), (file.join("out"), "part of its path")]
+    {
+        let (code, said) = refused(&output);
+        assert!(code == Some(4) && said.contains(why) && !said.contains("os error"), "{code:?} {said}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    for name in ["image", "image.retired"] {
+        let (own, aside) = (out.join(name), folder.path().join("aside"));
+        let _ = fs::rename(&own, &aside);
+        fs::write(&own, "mine").unwrap();
+        let (code, said) = refused(&out);
+        assert!(code == Some(4) && said.contains("is no folder") && said.contains(name), "{code:?} {said}");
+        assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
+        fs::remove_file(&own).unwrap();
+        let _ = fs::rename(&aside, &own);
+    }
+}
+
+#[test]
+fn a_state_that_is_no_file_neither_hangs_nor_fills_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    run(Command::new("mkfifo").arg(&state));
+    let (code, said) = refused(folder.path());
+    assert!(code == Some(4) && said.contains("no regular file"), "{code:?} {said}");
+    fs::remove_file(&state).unwrap();
+    symlink("/dev/zero", &state).unwrap();
+    let (code, said) = refused(folder.path());
+    assert!(code == Some(4) && said.contains("no regular file"), "{code:?} {said}");
+    fs::remove_file(&state).unwrap();
+    fs::File::create(&state).unwrap().set_len(1 << 40).unwrap();
+    let (code, said) = refused(folder.path());
+    assert!(code == Some(4) && said.contains("more than"), "{code:?} {said}");
 }

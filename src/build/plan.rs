@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::answers::{Mode, Settings};
 use super::evidence::{FileIdentity, PatchEvidence, RootEvidence};
-use super::folder::refuse_foreign;
-use super::run::{BuildError, IMAGE, Job, key, open};
+use super::folder::{IMAGE, refuse_unfit};
+use super::run::{BuildError, Job, key, open};
 use super::state::State;
 use crate::containerdisk::Digest;
 use crate::io::ReadAt;
@@ -26,7 +26,7 @@ pub struct Planned {
 
 /// Looks at everything a build would use. Another recipe's folder is an error; what is merely missing is not.
 pub fn plan(job: &Job<'_>, push: Option<&ImageName>) -> Result<Vec<Planned>, BuildError> {
-    refuse_foreign(&job.output)?;
+    refuse_unfit(&job.output)?;
     let state = State::load(&job.output, job.owner()?)?;
     let mut stages = Vec::new();
     let mut add = |name, missing, what: String| stages.push(Planned { name, what, missing });

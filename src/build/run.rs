@@ -12,7 +12,7 @@ use super::evidence::{
     AnswerEvidence, EVIDENCE, Evidence, FileIdentity, ImageEvidence, MediaEvidence, PatchEvidence,
     RecipeEvidence, RootEvidence, Tool, now,
 };
-use super::folder::{Folder, FolderError};
+use super::folder::{Folder, FolderError, IMAGE, refuse_unfit};
 use super::publish::{Packaging, PublishError, Target, publish};
 use super::state::{ImageState, Key, Owner, State};
 use crate::containerdisk::{Compression, Digest, Image, Layout, LayoutError, LevelError, Verified, verify};
@@ -22,9 +22,6 @@ use crate::media::{self, MediaError, MediaFacts};
 use crate::recipe::{self, Recipe};
 use crate::registry::{Registry, RegistryError};
 use crate::root::{self, FirstBoot, RootError, Sealed};
-
-/// The image's folder in a build folder.
-pub const IMAGE: &str = "image";
 
 /// What is to be built, from what, and where.
 #[derive(Debug)]
@@ -127,6 +124,7 @@ pub fn build(
     let started = now();
     let owner = job.owner()?;
     // Before anything is made: whose folder is it?
+    refuse_unfit(&job.output)?;
     State::load(&job.output, owner.clone())?;
     if let Some(registry) = job.registry {
         registry.hello(progress)?;
@@ -270,7 +268,7 @@ impl Job<'_> {
         let (verified, image, kept) = match kept {
             Some((verified, image)) => (verified, image, true),
             None => {
-                let fresh = folder.successor(IMAGE);
+                let fresh = folder.next_image();
                 let view = Overlay::new(disk, sealed.patch);
                 let target = Target { layout: Some(fresh.path()), registry: None };
                 let published = publish(&view, &packaging, target, progress)?;

@@ -97,9 +97,12 @@ fn dry_run(job: &Job<'_>, push: Option<&str>, json: bool, console: &Console) -> 
 impl Classify for FolderError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Busy { .. } | Self::Foreign { .. } | Self::OtherRecipe { .. } | Self::Unreadable { .. } => {
-                Exit::Refused
-            }
+            Self::Busy { .. }
+            | Self::NotAFolder { .. }
+            | Self::Taken { .. }
+            | Self::Foreign { .. }
+            | Self::OtherRecipe { .. }
+            | Self::Unreadable { .. } => Exit::Refused,
             Self::Io { .. } => Exit::Failed,
             Self::New(error) => error.exit(),
         }
