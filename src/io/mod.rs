@@ -13,7 +13,7 @@ mod write_at;
 
 pub use draft::{Change, Draft};
 pub use file::SourceFile;
-pub use new_path::{NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_leftover, replace_file};
+pub use new_path::{NewDir, NewFile, NewPathError, Privacy, UNFINISHED, replace_file};
 pub use overlay::Overlay;
 pub use patch::{Edit, Patch, PatchError};
 pub use progress::{Interrupted, Progress, Silent, Task};
