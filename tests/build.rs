@@ -508,3 +508,28 @@ fn a_state_that_is_no_file_neither_hangs_nor_fills_the_memory() {
     let (code, said) = refused(folder.path());
     assert!(code == Some(4) && said.contains("more than"), "{code:?} {said}");
 }
+
+#[test]
+fn paths_that_are_no_utf8_fail_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join(OsStr::from_bytes(b"odd-\xff"));
+    fs::create_dir(&odd).unwrap();
+    let recipe = recipe_in(&odd, |text| {
+        text.replace(&format!("{}/demo/", repository().join("fixtures").display()), "")
+    });
+    for file in ["windows.iso", "virtio-win.iso", "root.qcow2"] {
+        fs::copy(repository().join("fixtures/demo").join(file), odd.join(file)).unwrap();
+    }
+    let out = odd.join("out");
+    for kept in [0, 3] {
+        let done = command(&recipe, &out).arg("--json").arg("--media-dir").arg(&odd).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        assert_eq!(stderr(&done).matches("(kept)").count(), kept, "{}", stderr(&done));
+    }
+    assert!(json(&out.join("evidence.json"))["root"]["disk"].as_str().unwrap().contains("odd-\u{fffd}"));
+    for more in [&["recipe", "validate", "--json"][..], &["verify", "--json"]] {
+        let done = Command::new(env!("CARGO_BIN_EXE_sealroot")).args(more).arg(&recipe).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        assert!(String::from_utf8(done.stdout).unwrap().contains("odd-\u{fffd}"));
+    }
+}

@@ -10,6 +10,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::state::Owner;
 use crate::containerdisk::Digest;
+use crate::io::path_text;
 use crate::media::{MediaFacts, Sha256};
 use crate::root::{RootFacts, SealReport};
 
@@ -85,6 +86,7 @@ pub struct MediaEvidence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AnswerEvidence {
     /// Where it is.
+    #[serde(serialize_with = "path_text")]
     pub folder: PathBuf,
     /// The computer's name.
     pub hostname: String,
@@ -99,6 +101,7 @@ pub struct AnswerEvidence {
 #[serde(rename_all = "camelCase")]
 pub struct RootEvidence {
     /// The file.
+    #[serde(serialize_with = "path_text")]
     pub disk: PathBuf,
     /// Which file it was.
     #[serde(flatten)]
@@ -153,6 +156,7 @@ pub struct PatchEvidence {
 #[serde(rename_all = "camelCase")]
 pub struct ImageEvidence {
     /// The OCI layout.
+    #[serde(serialize_with = "path_text")]
     pub layout: PathBuf,
     /// The image's digest.
     pub manifest_digest: Digest,

@@ -176,7 +176,7 @@ impl Job<'_> {
     pub(super) fn owner(&self) -> Result<Owner, BuildError> {
         let path = &self.recipe.file;
         let file = path.canonicalize().map_err(|source| BuildError::Recipe { path: path.clone(), source })?;
-        Ok(Owner { name: self.recipe.name.clone(), file })
+        Ok(Owner { name: self.recipe.name.clone(), file: file.to_string_lossy().into_owned() })
     }
 
     pub(super) fn disk_path(&self) -> Result<PathBuf, BuildError> {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::recipe::OverrideArgs;
 use super::{Classify, Console, Exit, Failure};
+use crate::io::path_text;
 use crate::media::{self, HashError, MediaError, MediaFacts, PinnedFile, Sha256};
 use crate::recipe;
 
@@ -61,6 +62,7 @@ impl Classify for MediaError {
 #[derive(Debug, Serialize)]
 struct Report {
     medium: &'static str,
+    #[serde(serialize_with = "path_text")]
     path: PathBuf,
     expected: Sha256,
     verified: bool,

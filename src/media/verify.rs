@@ -8,7 +8,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::{Content, FileHash, HashError, Sha256, VolumeKind, hash, sniff};
-use crate::io::{Interrupted, Progress, SourceFile};
+use crate::io::{Interrupted, Progress, SourceFile, path_text};
 
 /// A file and the hash it must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,7 @@ pub struct PinnedFile {
 #[serde(rename_all = "camelCase")]
 pub struct MediaFacts {
     /// The file that was hashed.
+    #[serde(serialize_with = "path_text")]
     pub path: PathBuf,
     /// In bytes.
     pub size: u64,
