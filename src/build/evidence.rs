@@ -8,7 +8,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::state::Owner;
+use super::state::{Owner, Publication};
 use crate::containerdisk::Digest;
 use crate::io::path_text;
 use crate::media::{MediaFacts, Sha256};
@@ -43,8 +43,8 @@ pub struct Evidence {
     pub patch: PatchEvidence,
     /// The image.
     pub image: ImageEvidence,
-    /// `HOST/REPOSITORY@sha256:...`, where it was pushed.
-    pub pushed: Option<String>,
+    /// Where it was pushed, by this build or by an earlier one that made the same image.
+    pub pushed: Option<Publication>,
 }
 
 /// This program.
@@ -75,7 +75,11 @@ pub struct RecipeEvidence {
 
 /// Both media.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MediaEvidence {
+    /// Whether what is on the media was compared with the recipe's `expect`. It was not: their pins alone stand
+    /// for them.
+    pub expect_checked: bool,
     /// The Windows ISO; its hash is its pin.
     pub windows: MediaFacts,
     /// The virtio-win ISO; its hash is its pin.

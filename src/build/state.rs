@@ -55,6 +55,20 @@ pub struct ImageState {
     pub packaged: String,
     /// What was shipped of each partition, as evidence has it.
     pub volumes: serde_json::Value,
+    /// Where it was last pushed.
+    #[serde(default)]
+    pub pushed: Option<Publication>,
+}
+
+/// A push that was served back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publication {
+    /// `HOST/REPOSITORY@sha256:...`
+    pub reference: String,
+    /// The tag it was put under.
+    pub tag: String,
+    /// When, UTC.
+    pub time: String,
 }
 
 /// A fingerprint of a stage's inputs: equal keys, equal inputs.
