@@ -672,3 +672,35 @@ fn a_root_that_is_another_windows_than_expected_is_told() {
     let verify = Command::new(env!("CARGO_BIN_EXE_sealroot")).arg("verify").arg(demo()).output().unwrap();
     assert!(stderr(&done).contains("not compared with") && stderr(&verify).contains("not compared with"));
 }
+
+#[test]
+fn where_to_push_can_be_the_recipes_to_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let none = build(&demo(), &out, &["--dry-run", "--push"]);
+    assert_eq!(none.status.code(), Some(3), "{}", stderr(&none));
+    assert!(stderr(&none).contains("no image.repository"), "{}", stderr(&none));
+    let named = "[image]\nrepository = \"registry.example.com/private/w11\"\n";
+    let recipe = recipe_in(folder.path(), |text| text.replace("[image]\n", named));
+    let untagged = build(&recipe, &out, &["--dry-run", "--push"]);
+    assert_eq!(untagged.status.code(), Some(3), "{}", stderr(&untagged));
+    assert!(stderr(&untagged).contains("no image.tag"), "{}", stderr(&untagged));
+    let tagged = build(&recipe, &out, &["--dry-run", "--set", "image.tag=v7", "--push"]);
+    let said = String::from_utf8_lossy(&tagged.stdout).into_owned();
+    assert!(tagged.status.success() && said.contains("to registry.example.com/private/w11:v7"), "{said}");
+    let other = build(&recipe, &out, &["--dry-run", "--push", "registry.example.com/else/w11:v1"]);
+    let said = stderr(&other);
+    assert!(other.status.success() && said.contains("warning: "), "{said}");
+    assert!(said.contains("registry.example.com/else/w11") && said.contains("example.com/private/w11"));
+}
+
+#[test]
+fn a_build_folder_is_no_layout_but_its_image_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    let mut push = Command::new(env!("CARGO_BIN_EXE_sealroot"));
+    let refused = push.arg("push").arg(&out).arg("localhost:1/a:b").arg("--plain-http").output().unwrap();
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("/out/image\n"), "{}", stderr(&refused));
+}

@@ -13,7 +13,7 @@ use super::verify::tell_expect;
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{self, AnswersError, BuildError, FolderError, Job, Planned};
 use crate::containerdisk::LayoutError;
-use crate::recipe;
+use crate::recipe::{self, Recipe};
 
 /// Take a recipe to a digest-pinned image.
 ///
@@ -35,9 +35,10 @@ pub struct Args {
     media_dir: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// Push the image to HOST[:PORT]/REPOSITORY:TAG as well.
-    #[arg(long, value_name = "REFERENCE")]
-    push: Option<String>,
+    /// Push the image as well: to HOST[:PORT]/REPOSITORY:TAG, or to the recipe's image.repository and image.tag
+    /// where none is given.
+    #[arg(long, value_name = "REFERENCE", num_args = 0..=1)]
+    push: Option<Option<String>>,
     /// Say what would be done, and what is missing for it; exit code 3 when something is.
     #[arg(long)]
     dry_run: bool,
@@ -52,7 +53,8 @@ pub struct Args {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let recipe = recipe::load(&args.recipe, &args.overrides.set)?;
     // A dry run needs no login.
-    let push = args.push.as_deref();
+    let push = args.push.map(|given| target(given, &recipe, console)).transpose()?;
+    let push = push.as_deref();
     let registry = if args.dry_run { None } else { open_registry(push, &args.registry)? };
     let job = Job {
         output: args.output.unwrap_or_else(|| PathBuf::from("out").join(&recipe.name)),
@@ -84,6 +86,38 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         console.result(format!("{name}\n"));
     }
     Ok(())
+}
+
+/// Where to push: as given, or else as the recipe has it.
+fn target(given: Option<String>, recipe: &Recipe, console: &Console) -> Result<String, Failure> {
+    let image = &recipe.image;
+    match (given, &image.repository, &image.tag) {
+        (Some(given), Some(repository), _) => {
+            let name = push_target(&given)?;
+            let elsewhere = format!("{}/{}", name.host(), name.repository());
+            if elsewhere != *repository {
+                console.warn(format!(
+                    "--push names {elsewhere}, but the recipe's image belongs in {repository}"
+                ));
+            }
+            Ok(given)
+        }
+        (Some(given), None, _) => Ok(given),
+        (None, Some(repository), Some(tag)) => {
+            let target = format!("{repository}:{tag}");
+            // The recipe is what does not pass, not the command line.
+            match push_target(&target) {
+                Ok(_) => Ok(target),
+                Err(failure) => Err(Failure::new(Exit::Rejected, format!("image.repository: {failure}"))),
+            }
+        }
+        (None, repository, _) => {
+            let lacks = if repository.is_some() { "image.tag" } else { "image.repository" };
+            let message = format!("--push has no value, and {} has no {lacks}", recipe.file.display());
+            let failure = Failure::new(Exit::Rejected, message);
+            Err(failure.cure("write --push HOST/REPOSITORY:TAG, or set image.repository and image.tag"))
+        }
+    }
 }
 
 fn dry_run(job: &Job<'_>, push: Option<&str>, json: bool, console: &Console) -> Result<(), Failure> {
