@@ -6,8 +6,10 @@ mod registry;
 #[path = "support/root_disk.rs"]
 mod root_disk;
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -329,14 +331,23 @@ fn it_can_be_pushed_and_pulled() {
     assert_eq!(name, format!("{}/private/windows11", registry.host()), "no tag belongs there");
     let evidence = json(&out.join("evidence.json"));
     assert_eq!(evidence["image"]["manifestDigest"], digest);
-    assert_eq!(evidence["pushed"], reference.as_str());
+    assert_eq!(evidence["pushed"]["reference"], reference.as_str());
+    assert_eq!(evidence["pushed"]["tag"], "v1");
     let pulled = folder.path().join("pulled");
     registry.pull(&reference, &pulled);
     let layer = evidence["image"]["layerDigest"].as_str().unwrap()[7..].to_owned();
     let ours = fs::read(out.join("image/blobs/sha256").join(&layer)).unwrap();
     assert!(fs::read(pulled.join(&layer)).unwrap() == ours);
     let again = push();
-    assert!(stderr(&again).contains("(kept)") && again.status.success(), "{}", stderr(&again));
+    assert!(again.status.success(), "{}", stderr(&again));
+    assert!(stderr(&again).contains("tag v1 (blobs there already)\n"), "{}", stderr(&again));
+    // What was published stays known, be the image kept or made again.
+    let published = json(&out.join("evidence.json"))["pushed"].clone();
+    assert_eq!(built(&demo(), &out, &[]), digest);
+    assert_eq!(json(&out.join("evidence.json"))["pushed"], published);
+    fs::remove_dir_all(out.join("image")).unwrap();
+    assert_eq!(built(&demo(), &out, &[]), digest);
+    assert_eq!(json(&out.join("evidence.json"))["pushed"], published);
 }
 
 #[test]
@@ -423,4 +434,273 @@ fn without_room_or_rights_nothing_is_half_made() {
     let disk = folder.path().join("unreadable");
     fs::write(&disk, "x").unwrap();
     fs::set_permissions(&disk, fs::Permissions::from_mode(0o000)).unwrap();
+}
+
+#[test]
+fn only_its_own_leftovers_are_cleared_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    for kept in ["notes.retired", "image2.retired", ".sealroot-notes-of-mine", "-.retired"] {
+        fs::write(out.join(kept), "mine").unwrap();
+    }
+    let odd = OsStr::from_bytes(b".sealroot-\xff\xfe.retired");
+    fs::write(out.join(odd), "mine").unwrap();
+    fs::create_dir(out.join(".sealroot-image")).unwrap();
+    fs::write(out.join(".sealroot-a1B2c3"), "half").unwrap();
+    fs::rename(out.join("image"), out.join("image.retired")).unwrap();
+    let again = build(&demo(), &out, &[]);
+    assert!(again.status.success(), "{}", stderr(&again));
+    assert_eq!(stderr(&again).matches("(kept)").count(), 3, "{}", stderr(&again));
+    for kept in ["notes.retired", "image2.retired", ".sealroot-notes-of-mine", "-.retired"] {
+        assert_eq!(fs::read_to_string(out.join(kept)).unwrap(), "mine");
+    }
+    assert!(out.join(odd).exists());
+    assert!(!out.join(".sealroot-image").exists() && !out.join(".sealroot-a1B2c3").exists());
+    assert!(!out.join("image.retired").exists() && out.join("image").is_dir());
+}
+
+/// Runs a build that must not take long, and gives its exit code and what it said.
+fn refused(output: &Path) -> (Option<i32>, String) {
+    let mut limited = Command::new("timeout");
+    limited
+        .arg("30")
+        .arg(env!("CARGO_BIN_EXE_sealroot"))
+        .arg("build")
+        .arg(demo())
+        .arg("--output")
+        .arg(output);
+    let done = limited.output().unwrap();
+    (done.status.code(), stderr(&done))
+}
+
+#[test]
+fn an_output_that_is_no_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    fs::write(&file, "mine").unwrap();
+    symlink("/nowhere/at/all", &link).unwrap();
+    for (output, why) in
+        [(file.clone(), "is a file"), (link, "not there"), (file.join("out"), "part of its path")]
+    {
+        let (code, said) = refused(&output);
+        assert!(code == Some(4) && said.contains(why) && !said.contains("os error"), "{code:?} {said}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    for name in ["image", "image.retired"] {
+        let (own, aside) = (out.join(name), folder.path().join("aside"));
+        let _ = fs::rename(&own, &aside);
+        fs::write(&own, "mine").unwrap();
+        let (code, said) = refused(&out);
+        assert!(code == Some(4) && said.contains("is no folder") && said.contains(name), "{code:?} {said}");
+        assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
+        fs::remove_file(&own).unwrap();
+        let _ = fs::rename(&aside, &own);
+    }
+}
+
+#[test]
+fn a_state_that_is_no_file_neither_hangs_nor_fills_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    run(Command::new("mkfifo").arg(&state));
+    let (code, said) = refused(folder.path());
+    assert!(code == Some(4) && said.contains("no regular file"), "{code:?} {said}");
+    fs::remove_file(&state).unwrap();
+    symlink("/dev/zero", &state).unwrap();
+    let (code, said) = refused(folder.path());
+    assert!(code == Some(4) && said.contains("no regular file"), "{code:?} {said}");
+    fs::remove_file(&state).unwrap();
+    fs::File::create(&state).unwrap().set_len(1 << 40).unwrap();
+    let (code, said) = refused(folder.path());
+    assert!(code == Some(4) && said.contains("more than"), "{code:?} {said}");
+}
+
+#[test]
+fn paths_that_are_no_utf8_fail_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join(OsStr::from_bytes(b"odd-\xff"));
+    fs::create_dir(&odd).unwrap();
+    let recipe = recipe_in(&odd, |text| {
+        text.replace(&format!("{}/demo/", repository().join("fixtures").display()), "")
+    });
+    for file in ["windows.iso", "virtio-win.iso", "root.qcow2"] {
+        fs::copy(repository().join("fixtures/demo").join(file), odd.join(file)).unwrap();
+    }
+    let out = odd.join("out");
+    for kept in [0, 3] {
+        let done = command(&recipe, &out).arg("--json").arg("--media-dir").arg(&odd).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        assert_eq!(stderr(&done).matches("(kept)").count(), kept, "{}", stderr(&done));
+    }
+    assert!(json(&out.join("evidence.json"))["root"]["disk"].as_str().unwrap().contains("odd-\u{fffd}"));
+    for more in [&["recipe", "validate", "--json"][..], &["verify", "--json"]] {
+        let done = Command::new(env!("CARGO_BIN_EXE_sealroot")).args(more).arg(&recipe).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        assert!(String::from_utf8(done.stdout).unwrap().contains("odd-\u{fffd}"));
+    }
+}
+
+#[test]
+fn an_answer_that_is_not_what_was_rendered_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    let (install, aside) = (out.join("install"), folder.path().join("aside"));
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    type Harm<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let credentials = install.join("credentials.json");
+    let harms: [Harm<'_>; 9] = [
+        ("credentials.json can't be looked at", Box::new(|| fs::remove_file(&credentials).unwrap())),
+        ("credentials.json is not the JSON", Box::new(|| fs::write(&credentials, "{").unwrap())),
+        ("bootstrap-secret.json is not the JSON", {
+            Box::new(|| fs::write(install.join("bootstrap-secret.json"), "half").unwrap())
+        }),
+        ("of another computer", {
+            Box::new(|| {
+                fs::write(&credentials, r#"{"hostname":"X","username":"workspace","password":"p"}"#).unwrap();
+            })
+        }),
+        ("credentials.json is no regular file", {
+            Box::new(|| {
+                fs::remove_file(&credentials).unwrap();
+                symlink(aside.join("credentials.json"), &credentials).unwrap();
+            })
+        }),
+        ("mode 0640", Box::new(|| mode(&credentials, 0o640))),
+        ("mode 0755", Box::new(|| mode(&install, 0o755))),
+        ("it is no folder", {
+            Box::new(|| {
+                fs::remove_dir_all(&install).unwrap();
+                symlink(&aside, &install).unwrap();
+            })
+        }),
+        ("it is no folder", {
+            Box::new(|| {
+                let _ = fs::remove_dir_all(&install);
+                fs::write(&install, "").unwrap();
+            })
+        }),
+    ];
+    run(Command::new("cp").arg("-a").arg(&install).arg(&aside));
+    for (why, harm) in harms {
+        harm();
+        let (code, said) = refused(&out);
+        assert!(code == Some(4) && said.contains(why) && said.contains("/install"), "{why}: {code:?} {said}");
+        let planned = build(&demo(), &out, &["--dry-run"]);
+        assert_eq!(planned.status.code(), Some(4), "{}", stderr(&planned));
+        run(Command::new("rm").arg("-rf").arg(&install));
+        run(Command::new("cp").arg("-a").arg(&aside).arg(&install));
+    }
+    built(&demo(), &out, &[]);
+    fs::remove_dir_all(&install).unwrap();
+    let anew = build(&demo(), &out, &[]);
+    assert!(
+        anew.status.success() && stderr(&anew).contains("the earlier one is gone\n"),
+        "{}",
+        stderr(&anew)
+    );
+}
+
+#[test]
+fn what_can_be_known_is_known_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let nameless = |text: String| text.replace("name = \"Windows 11 Pro\"\n", "");
+    let diskless = |text: String| text.replace("disk = ", "# disk = ");
+    let medialess = |text: String| text.replace("virtio-win.iso", "gone.iso");
+    let unfit = RootDisk::standard().not_generalised();
+    let unfit = ["--disk", unfit.path().to_str().unwrap()];
+    let cases: [(PathBuf, &[&str], i32, &str); 5] = [
+        (recipe_in(&folder_in(&folder, "a"), nameless), &[], 3, "image_name"),
+        (recipe_in(&folder_in(&folder, "b"), diskless), &[], 3, "root.disk"),
+        (recipe_in(&folder_in(&folder, "c"), medialess), &[], 3, "gone.iso is not there"),
+        (demo(), &["--disk", "/nowhere/disk"], 1, "/nowhere/disk"),
+        (demo(), &unfit, 4, "not generalised"),
+    ];
+    for (recipe, more, code, why) in cases {
+        let refused = build(&recipe, &out, more);
+        assert_eq!(refused.status.code(), Some(code), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(why), "{}", stderr(&refused));
+        assert!(!stderr(&refused).contains("matches its pin") && !out.exists(), "{why}");
+    }
+}
+
+fn folder_in(folder: &tempfile::TempDir, name: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::create_dir(&path).unwrap();
+    path
+}
+
+#[test]
+fn a_dry_run_tells_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let disk = RootDisk::standard().not_generalised();
+    let unfit = build(&demo(), &out, &["--dry-run", "--disk", disk.path().to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&unfit.stdout).into_owned();
+    assert_eq!(unfit.status.code(), Some(4), "{said}");
+    for word in ["audit    refused: ", "not generalised", "sysprep", "package  pending"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    let missing = build(&demo(), &out, &["--dry-run", "--media-dir", "/nowhere"]);
+    let said = String::from_utf8_lossy(&missing.stdout).into_owned();
+    assert_eq!(missing.status.code(), Some(3), "{said}");
+    assert!(said.contains("is not there\n") && said.contains("--media-dir"), "{said}");
+    assert!(!said.contains("os error"), "{said}");
+}
+
+#[test]
+fn a_root_that_is_another_windows_than_expected_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let other = ["--set", "media.windows.expect.edition_id=Enterprise", "--set"];
+    let other = [&other[..], &["media.windows.expect.build=19045.1"]].concat();
+    let done = build(&demo(), &out, &other);
+    let said = stderr(&done);
+    assert!(done.status.success(), "{said}");
+    assert!(said.contains("warning: ") && said.contains("expect.edition_id is \"Enterprise\""), "{said}");
+    assert!(said.contains("expect.build is \"19045.1\""), "{said}");
+    let evidence = json(&out.join("evidence.json"));
+    assert_eq!(evidence["root"]["warnings"].as_array().unwrap().len(), 2);
+    assert_eq!(evidence["media"]["expectChecked"], false);
+    // An update changes the second number; that is no other Windows.
+    let done = build(&demo(), &out, &["--set", "media.windows.expect.build=26100.1"]);
+    assert!(!stderr(&done).contains("warning: "), "{}", stderr(&done));
+    let verify = Command::new(env!("CARGO_BIN_EXE_sealroot")).arg("verify").arg(demo()).output().unwrap();
+    assert!(stderr(&done).contains("not compared with") && stderr(&verify).contains("not compared with"));
+}
+
+#[test]
+fn where_to_push_can_be_the_recipes_to_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let none = build(&demo(), &out, &["--dry-run", "--push"]);
+    assert_eq!(none.status.code(), Some(3), "{}", stderr(&none));
+    assert!(stderr(&none).contains("no image.repository"), "{}", stderr(&none));
+    let named = "[image]\nrepository = \"registry.example.com/private/w11\"\n";
+    let recipe = recipe_in(folder.path(), |text| text.replace("[image]\n", named));
+    let untagged = build(&recipe, &out, &["--dry-run", "--push"]);
+    assert_eq!(untagged.status.code(), Some(3), "{}", stderr(&untagged));
+    assert!(stderr(&untagged).contains("no image.tag"), "{}", stderr(&untagged));
+    let tagged = build(&recipe, &out, &["--dry-run", "--set", "image.tag=v7", "--push"]);
+    let said = String::from_utf8_lossy(&tagged.stdout).into_owned();
+    assert!(tagged.status.success() && said.contains("to registry.example.com/private/w11:v7"), "{said}");
+    let other = build(&recipe, &out, &["--dry-run", "--push", "registry.example.com/else/w11:v1"]);
+    let said = stderr(&other);
+    assert!(other.status.success() && said.contains("warning: "), "{said}");
+    assert!(said.contains("registry.example.com/else/w11") && said.contains("example.com/private/w11"));
+}
+
+#[test]
+fn a_build_folder_is_no_layout_but_its_image_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    built(&demo(), &out, &[]);
+    let mut push = Command::new(env!("CARGO_BIN_EXE_sealroot"));
+    let refused = push.arg("push").arg(&out).arg("localhost:1/a:b").arg("--plain-http").output().unwrap();
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("/out/image\n"), "{}", stderr(&refused));
 }

@@ -314,3 +314,43 @@ fn all_files_are_checked_and_json_says_which() {
     // A file that is not there is a failure to read, not a recipe with problems.
     assert_eq!(sealroot(&["recipe", "validate", &none]).status.code(), Some(1));
 }
+
+#[test]
+fn sealroots_own_annotations_can_t_be_forged() {
+    let forged = good() + "\n[image.annotations]\n\"io.sealroot.pin.windows\" = \"00\"\n";
+    Tried::new(forged, &[]).refused_with(&["r.toml:13:1: ", "Sealroot's own"]);
+    let set = "image.annotations.\"io.sealroot.pin.windows\"=00";
+    Tried::new(good(), &["--set", set]).refused_with(&["--set ", "Sealroot's own"]);
+    let unquoted = Tried::new(good(), &["--set", "image.annotations.io.x=1"]);
+    unquoted.refused_with(&["not a table", "a key with dots stands in quotes: annotations.\"io.x\""]);
+}
+
+#[test]
+fn names_that_windows_keeps_are_refused() {
+    let clone = |text: &str| format!("{}\n[clone]\n{text}\n", good());
+    for name in ["Administrator", "SYSTEM", "guest"] {
+        Tried::new(clone(&format!("username = \"{name}\"")), &[]).refused_with(&["keeps that name"]);
+    }
+    Tried::new(clone("hostname = \"Kw1\"\nusername = \"kW1\""), &[]).refused_with(&["0x8007056b"]);
+    Tried::new(clone("hostname = \"WorkSpace\""), &[]).refused_with(&["0x8007056b", "no username is set"]);
+    assert_eq!(Tried::new(clone("hostname = \"workspace\"\nusername = \"a\""), &[]).code(), 0);
+}
+
+#[test]
+fn what_is_absurd_is_told_in_short() {
+    let begun = std::time::Instant::now();
+    let long = Tried::new(format!("{}{} = 1\n", "x".repeat(900_000), good()), &[]);
+    assert_eq!(long.code(), 3);
+    assert!(long.said().len() < 5000, "{} bytes", long.said().len());
+    let long = Tried::new(format!("{} = 1\n{}", "y".repeat(900_000), good()), &["--json"]);
+    assert!(long.code() == 3 && long.output.stdout.len() < 5000, "{} bytes", long.output.stdout.len());
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+
+    let dot = Tried::new(good().replace("name = \"test\"", "name = \".\""), &[]);
+    dot.refused_with(&["not `.`"]);
+    assert!(!dot.said().contains("``"), "{}", dot.said());
+
+    let prose = Tried::new("this is no recipe at all\n".repeat(40), &[]);
+    prose.refused_with(&["35 more lines"]);
+    assert_eq!(prose.said().matches("this is no TOML").count(), 5, "{}", prose.said());
+}

@@ -1,18 +1,20 @@
 //! From a recipe's settings to a rendered answer, kept once it is there.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Serialize;
 use thiserror::Error;
 
 use super::folder::{Folder, FolderError};
+use super::kept;
 use super::state::{AnswerState, Key, State};
 use crate::answer::{
     Account, AnswerError, CredentialsError, ImageChoice, Install, Locale, Password, System,
     random_computer_name, render_clone, render_install,
 };
 use crate::kube::{BootstrapError, DnsLabelError, SecretName, write_bootstrap};
-use crate::recipe::{Recipe, VirtioOs};
+use crate::recipe::{DEFAULT_USERNAME, Recipe, VirtioOs};
 use crate::windows::{AccountName, ComputerName, ImageName, LanguageTag, NameError, TimeZone};
 
 /// Which of a build's two answers.
@@ -57,10 +59,20 @@ pub enum AnswersError {
     #[error("the recipe names no image to install: set install.image_name or media.windows.expect.name")]
     NoImageName,
     /// The settings have changed since; the credentials may be in use.
-    #[error("{folder} was rendered from other settings than the recipe has now, and is not overwritten")]
+    #[error(
+        "{folder} was rendered from other settings than the recipe and --set have now, and is not overwritten"
+    )]
     OtherSettings {
         /// The answer's folder.
         folder: String,
+    },
+    /// It is not, or no longer, what a build rendered.
+    #[error("{folder} can't be kept: {why}")]
+    Unfit {
+        /// The answer's folder.
+        folder: String,
+        /// What is wrong.
+        why: String,
     },
     /// A name that Windows would refuse.
     #[error(transparent)]
@@ -83,6 +95,17 @@ pub enum AnswersError {
     /// The settings can't be fingerprinted.
     #[error("the settings can't be written as JSON")]
     Settings(#[from] serde_json::Error),
+}
+
+/// What an earlier build left of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    New,
+    /// Its memory alone: somebody took the folder away, or the build was killed.
+    Gone,
+    /// All of it.
+    Kept(AnswerState),
 }
 
 /// What an answer is rendered from: the recipe's settings with their defaults.
@@ -128,7 +151,7 @@ impl Settings {
         Ok(Self {
             mode,
             hostname: hostname.clone(),
-            username: username.clone().map_or_else(|| "workspace".parse(), Ok)?,
+            username: username.clone().map_or_else(|| DEFAULT_USERNAME.parse(), Ok)?,
             locale: locale.clone().map_or_else(|| "en-US".parse(), Ok)?,
             time_zone: time_zone.clone().map_or_else(|| "UTC".parse(), Ok)?,
             install,
@@ -151,15 +174,24 @@ impl Settings {
         ))
     }
 
-    /// Whether the answer is there already; refused where it is there, but from other settings.
-    pub fn is_kept(&self, folder: &Path, state: &State) -> Result<Option<AnswerState>, AnswersError> {
+    /// Looks for the answer in the build folder; refused where it is there, but is not what would be rendered.
+    pub fn find(&self, folder: &Path, state: &State) -> Result<Found, AnswersError> {
         let path = folder.join(self.mode.folder());
-        if path.symlink_metadata().is_err() {
-            return Ok(None);
+        let remembered = self.mode.remembered(state);
+        if path.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+            return Ok(if remembered.is_some() { Found::Gone } else { Found::New });
         }
-        match self.mode.remembered(state) {
-            Some(answer) if answer.made_from == self.key()? => Ok(Some(answer.clone())),
-            _ => Err(AnswersError::OtherSettings { folder: path.display().to_string() }),
+        let folder = path.display().to_string();
+        let Some(answer) = remembered else {
+            let why = "no build here remembers having rendered it".into();
+            return Err(AnswersError::Unfit { folder, why });
+        };
+        if answer.made_from != self.key()? {
+            return Err(AnswersError::OtherSettings { folder });
+        }
+        match kept::check(&path, answer) {
+            Ok(()) => Ok(Found::Kept(answer.clone())),
+            Err(why) => Err(AnswersError::Unfit { folder, why }),
         }
     }
 

@@ -8,8 +8,9 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::state::Owner;
+use super::state::{Owner, Publication};
 use crate::containerdisk::Digest;
+use crate::io::path_text;
 use crate::media::{MediaFacts, Sha256};
 use crate::root::{RootFacts, SealReport};
 
@@ -42,8 +43,8 @@ pub struct Evidence {
     pub patch: PatchEvidence,
     /// The image.
     pub image: ImageEvidence,
-    /// `HOST/REPOSITORY@sha256:...`, where it was pushed.
-    pub pushed: Option<String>,
+    /// Where it was pushed, by this build or by an earlier one that made the same image.
+    pub pushed: Option<Publication>,
 }
 
 /// This program.
@@ -74,7 +75,11 @@ pub struct RecipeEvidence {
 
 /// Both media.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MediaEvidence {
+    /// Whether what is on the media was compared with the recipe's `expect`. It was not: their pins alone stand
+    /// for them.
+    pub expect_checked: bool,
     /// The Windows ISO; its hash is its pin.
     pub windows: MediaFacts,
     /// The virtio-win ISO; its hash is its pin.
@@ -85,6 +90,7 @@ pub struct MediaEvidence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AnswerEvidence {
     /// Where it is.
+    #[serde(serialize_with = "path_text")]
     pub folder: PathBuf,
     /// The computer's name.
     pub hostname: String,
@@ -99,6 +105,7 @@ pub struct AnswerEvidence {
 #[serde(rename_all = "camelCase")]
 pub struct RootEvidence {
     /// The file.
+    #[serde(serialize_with = "path_text")]
     pub disk: PathBuf,
     /// Which file it was.
     #[serde(flatten)]
@@ -153,6 +160,7 @@ pub struct PatchEvidence {
 #[serde(rename_all = "camelCase")]
 pub struct ImageEvidence {
     /// The OCI layout.
+    #[serde(serialize_with = "path_text")]
     pub layout: PathBuf,
     /// The image's digest.
     pub manifest_digest: Digest,

@@ -1,19 +1,26 @@
 //! A build folder: one recipe's, one build at a time, and what is left of a build that was killed.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::io::{NewPathError, UNFINISHED, is_leftover, replace_file};
+use crate::io::{NewPathError, UNFINISHED, replace_file};
 
 /// The file that makes a folder a build folder.
 pub const STATE: &str = "state.json";
+/// The image's folder in a build folder.
+pub const IMAGE: &str = "image";
+/// Where the image is while its successor takes its place.
+const RETIRED_IMAGE: &str = "image.retired";
+/// The largest JSON file read, in bytes; real ones have a few thousand.
+const MAX_JSON: u64 = 16 << 20;
 
 /// Why a folder can't be built in.
 #[derive(Debug, Error)]
@@ -22,6 +29,20 @@ pub enum FolderError {
     #[error("another build is running in {}", path.display())]
     Busy {
         /// The folder.
+        path: PathBuf,
+    },
+    /// Something else has its name.
+    #[error("{} can't be a build folder: {why}; name another with --output", path.display())]
+    NotAFolder {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        why: &'static str,
+    },
+    /// A name of the folder's own is taken.
+    #[error("{} is no folder, so no build made it; take it away", path.display())]
+    Taken {
+        /// What has the name.
         path: PathBuf,
     },
     /// It holds something, but no build.
@@ -88,26 +109,21 @@ impl Folder {
             Err(e) => return Err(FolderError::io(path)(e.into())),
         }
         let folder = Self { path: path.into(), _lock: lock };
-        refuse_foreign(path)?;
+        refuse_unfit(path)?;
         folder.clear_leftovers()?;
         Ok(folder)
     }
 
     fn clear_leftovers(&self) -> Result<(), FolderError> {
-        for name in names(&self.path)?.into_iter().filter(|name| is_leftover(name)) {
-            let path = self.path.join(name);
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(FolderError::io(&path))?;
+        for name in names(&self.path)?.iter().filter(|name| is_leftover(name)) {
+            remove(&self.path.join(name))?;
         }
-        // A folder is replaced in two renames; killed between them, the old one is still whole.
-        let names = names(&self.path)?;
-        for retired in names.iter().filter_map(|name| name.strip_suffix(RETIRED)) {
-            let (old, current) = (self.path.join(format!("{retired}{RETIRED}")), self.path.join(retired));
-            let settled =
-                if current.exists() { fs::remove_dir_all(&old) } else { fs::rename(&old, &current) };
-            settled.map_err(FolderError::io(&old))?;
+        // The image is replaced in two renames; killed between them, the old one is still whole.
+        let (old, current) = (self.join(RETIRED_IMAGE), self.join(IMAGE));
+        if current.symlink_metadata().is_ok() {
+            return remove(&old);
         }
-        Ok(())
+        missing_is_fine(fs::rename(&old, &current)).map_err(FolderError::io(&old))
     }
 
     /// The path of something in the folder.
@@ -115,9 +131,9 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Where the successor of what is at `name` is made.
-    pub fn successor(&self, name: &'static str) -> Successor<'_> {
-        Successor { folder: self, name, path: self.join(&format!("{UNFINISHED}{name}")) }
+    /// Where the image's successor is made.
+    pub fn next_image(&self) -> NextImage<'_> {
+        NextImage { folder: self, path: self.path.join(next_image_name()) }
     }
 
     /// Writes a JSON file of the folder, whole, in place of an earlier one.
@@ -130,14 +146,13 @@ impl Folder {
     }
 }
 
-/// A folder that will take the place of another; dropped before [`Successor::succeed`], it leaves nothing.
-pub struct Successor<'f> {
+/// An image that will take the place of another; dropped before [`NextImage::succeed`], it leaves nothing.
+pub struct NextImage<'f> {
     folder: &'f Folder,
-    name: &'static str,
     path: PathBuf,
 }
 
-impl Successor<'_> {
+impl NextImage<'_> {
     /// Where to make it.
     pub fn path(&self) -> &Path {
         &self.path
@@ -145,61 +160,101 @@ impl Successor<'_> {
 
     /// Puts it in its place, and deletes what was there.
     pub fn succeed(self) -> Result<(), FolderError> {
-        let path = self.folder.join(self.name);
-        let retired = self.folder.join(&format!("{}{RETIRED}", self.name));
-        match fs::rename(&path, &retired) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(FolderError::io(&path)(e)),
-            _ => {}
-        }
+        let (path, retired) = (self.folder.join(IMAGE), self.folder.join(RETIRED_IMAGE));
+        missing_is_fine(fs::rename(&path, &retired)).map_err(FolderError::io(&path))?;
         fs::rename(&self.path, &path).map_err(FolderError::io(&path))?;
-        match fs::remove_dir_all(&retired) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FolderError::io(&retired)(e)),
-            _ => Ok(()),
-        }
+        remove(&retired)
     }
 }
 
-impl Drop for Successor<'_> {
+impl Drop for NextImage<'_> {
     fn drop(&mut self) {
         // Renamed away or never made, there is nothing; and what can't be deleted, the next build deletes.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Refuses a folder that holds something, but no build.
-pub fn refuse_foreign(path: &Path) -> Result<(), FolderError> {
-    let names = names(path)?;
-    if names.iter().any(|name| name == STATE) {
-        return Ok(());
-    }
-    match names.into_iter().find(|name| !is_leftover(name)) {
-        None => Ok(()),
-        Some(example) => Err(FolderError::Foreign { path: path.into(), example }),
-    }
+fn next_image_name() -> String {
+    format!("{UNFINISHED}{IMAGE}")
 }
 
-/// The names in a folder; none where there is no folder.
-fn names(path: &Path) -> Result<Vec<String>, FolderError> {
-    let entries = match fs::read_dir(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(FolderError::io(path))?,
+/// Whether a killed build left it: the image's successor, or an unfinished file or folder of `crate::io`, whose
+/// names end in six random letters and digits.
+fn is_leftover(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let random = |end: &str| end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric());
+    name == next_image_name() || name.strip_prefix(UNFINISHED).is_some_and(random)
+}
+
+/// Removes what is there, if anything is; a link, not what it names.
+fn remove(path: &Path) -> Result<(), FolderError> {
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
     };
-    entries
-        .map(|entry| Ok(entry.map_err(FolderError::io(path))?.file_name().to_string_lossy().into()))
-        .collect()
+    missing_is_fine(removed).map_err(FolderError::io(path))
 }
 
-/// What a retired folder's name ends in.
-const RETIRED: &str = ".retired";
+fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
 
-/// Reads a JSON file; `None` where it is missing.
+/// Refuses what is no folder, what holds something, but no build, and what has other things under its names.
+pub fn refuse_unfit(path: &Path) -> Result<(), FolderError> {
+    let not_a_folder = |why| Err(FolderError::NotAFolder { path: path.into(), why });
+    match path.metadata() {
+        Ok(found) if !found.is_dir() => return not_a_folder("it is a file"),
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
+            return not_a_folder("it is a link to something that is not there");
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            return not_a_folder("a part of its path is a file");
+        }
+        Err(e) => return Err(FolderError::io(path)(e)),
+    }
+    let names = names(path)?;
+    let is_build = names.iter().any(|name| name == STATE);
+    if !is_build && let Some(example) = names.iter().find(|name| !is_leftover(name)) {
+        let example = example.to_string_lossy().into();
+        return Err(FolderError::Foreign { path: path.into(), example });
+    }
+    for own in [IMAGE, RETIRED_IMAGE].map(|name| path.join(name)) {
+        if own.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+            return Err(FolderError::Taken { path: own });
+        }
+    }
+    Ok(())
+}
+
+/// The names in a folder.
+fn names(path: &Path) -> Result<Vec<OsString>, FolderError> {
+    let entries = fs::read_dir(path).map_err(FolderError::io(path))?;
+    entries.map(|entry| Ok(entry.map_err(FolderError::io(path))?.file_name())).collect()
+}
+
+/// Reads a JSON file; `None` where it is missing. Whatever has its name, this neither waits nor fills the memory.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
-    let json = match fs::read(path) {
-        Ok(json) => json,
+    let unreadable = |why: String| FolderError::Unreadable { path: path.into(), why };
+    // A FIFO would otherwise wait for a writer.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(FolderError::io(path)(e)),
     };
-    serde_json::from_slice(&json)
-        .map(Some)
-        .map_err(|e| FolderError::Unreadable { path: path.into(), why: e.to_string() })
+    if !file.metadata().map_err(FolderError::io(path))?.is_file() {
+        return Err(unreadable("it is no regular file".into()));
+    }
+    let mut json = Vec::new();
+    file.take(MAX_JSON + 1).read_to_end(&mut json).map_err(FolderError::io(path))?;
+    if json.len() as u64 > MAX_JSON {
+        return Err(unreadable(format!("it has more than {MAX_JSON} bytes")));
+    }
+    serde_json::from_slice(&json).map(Some).map_err(|e| unreadable(e.to_string()))
 }

@@ -11,7 +11,9 @@
 
 mod answers;
 mod evidence;
+mod examine;
 mod folder;
+mod kept;
 mod plan;
 mod publish;
 mod run;

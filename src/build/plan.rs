@@ -1,90 +1,71 @@
-//! What a build would do, and what it would miss: nothing is hashed, written or sent.
+//! What a build would do, and what stands in its way: nothing is hashed, written or sent.
 
-use serde::Serialize;
-
-use super::answers::{Mode, Settings};
-use super::evidence::{FileIdentity, PatchEvidence, RootEvidence};
-use super::folder::refuse_foreign;
-use super::run::{BuildError, IMAGE, Job, key, open};
+use super::answers::Found;
+use super::folder::{IMAGE, refuse_unfit};
+use super::run::{BuildError, Job};
 use super::state::State;
-use crate::containerdisk::Digest;
-use crate::io::ReadAt;
-use crate::recipe;
+use crate::media;
 use crate::registry::ImageName;
-use crate::root::{self, RootError};
 
 /// One stage, before it is done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug)]
 pub struct Planned {
     /// The stage.
     pub name: &'static str,
-    /// What it would do, or why it can't.
-    pub what: String,
-    /// Whether something is missing for it.
-    pub missing: bool,
+    /// What it would do.
+    pub what: Result<String, BuildError>,
+    /// What does not stand in its way, but should be known.
+    pub warnings: Vec<String>,
 }
 
 /// Looks at everything a build would use. Another recipe's folder is an error; what is merely missing is not.
 pub fn plan(job: &Job<'_>, push: Option<&ImageName>) -> Result<Vec<Planned>, BuildError> {
-    refuse_foreign(&job.output)?;
+    refuse_unfit(&job.output)?;
     let state = State::load(&job.output, job.owner()?)?;
     let mut stages = Vec::new();
-    let mut add = |name, missing, what: String| stages.push(Planned { name, what, missing });
+    let mut add = |name, what| stages.push(Planned { name, what, warnings: Vec::new() });
     for medium in job.recipe.pinned(job.media_dir.as_deref()) {
-        let path = medium.path.display();
-        match medium.path.metadata() {
-            Ok(found) => add("verify", false, format!("hash {path} ({} bytes)", found.len())),
-            Err(e) => add("verify", true, format!("{path}: {e}")),
-        }
+        let what = media::look(&medium)
+            .map(|size| format!("hash {} ({size} bytes)", medium.path.display()))
+            .map_err(|error| BuildError::Media(vec![error]));
+        add("verify", what);
     }
-    let modes: &[Mode] = match job.recipe.root.first_boot {
-        recipe::FirstBoot::AnswerCd => &[Mode::Install, Mode::Clone],
-        _ => &[Mode::Install],
-    };
-    for mode in modes {
+    for mode in job.modes() {
         let folder = job.output.join(mode.folder());
-        match Settings::of(job.recipe, *mode).and_then(|settings| settings.is_kept(&job.output, &state)) {
-            Ok(Some(_)) => add("answer", false, format!("keep {}", folder.display())),
-            Ok(None) => add("answer", false, format!("render {}", folder.display())),
-            Err(e) => add("answer", true, e.to_string()),
-        }
+        let what = job.find_answer(*mode, &state).map(|(_, found)| match found {
+            Found::Kept(_) => format!("keep {}", folder.display()),
+            Found::New => format!("render {}", folder.display()),
+            Found::Gone => format!("render {} anew, the earlier one is gone", folder.display()),
+        });
+        add("answer", what);
     }
-    match image_stage(job, &state) {
-        Ok(stages) => stages.into_iter().for_each(|(name, what)| add(name, false, what)),
-        Err(e) => add("seal", true, e.to_string()),
+    let image = job.output.join(IMAGE);
+    match job.examine() {
+        Ok(examined) => {
+            let kept = state.image.is_some_and(|earlier| earlier.made_from == examined.made_from);
+            let bytes = examined.patch.report.changed_bytes;
+            let disk = examined.root.disk.display();
+            add("audit", Ok(examined.root.summary()));
+            add("seal", Ok(format!("{disk}: change {bytes} bytes in the image, none on the disk")));
+            let package = match kept && image.exists() {
+                true => format!("keep {} if it reads back", image.display()),
+                false => format!("package into {}", image.display()),
+            };
+            add("package", Ok(package));
+            if let Some(audit) = stages.iter_mut().find(|stage| stage.name == "audit") {
+                audit.warnings = examined.root.warnings;
+            }
+        }
+        Err(error) => {
+            add("audit", Err(error));
+            for name in ["seal", "package"] {
+                add(name, Ok("pending: it needs a root disk that passes the audit".into()));
+            }
+        }
     }
     if let Some(image) = push {
-        add("push", false, format!("to {}/{}", image.host(), image.repository()));
+        let what = format!("to {image}");
+        stages.push(Planned { name: "push", what: Ok(what), warnings: Vec::new() });
     }
     Ok(stages)
-}
-
-/// Seals in memory, which is quick, and compares with what the folder's image was made from.
-fn image_stage(job: &Job<'_>, state: &State) -> Result<[(&'static str, String); 2], BuildError> {
-    let path = job.disk_path()?;
-    let disk = open(&path)?;
-    let sealed = root::seal(&disk, &job.first_boot())
-        .map_err(|source: RootError| BuildError::Root { path: path.clone(), source })?;
-    let patch =
-        PatchEvidence { sha256: Digest::of(&sealed.patch.to_json(disk.size())?), report: sealed.report };
-    let root = RootEvidence {
-        identity: FileIdentity::of(disk.metadata()),
-        disk: path.clone(),
-        warnings: sealed.examination.warnings,
-        facts: sealed.examination.facts,
-    };
-    let made_from = key(&job.packaging(&root)?, &root, &patch)?;
-    let image = job.output.join(IMAGE);
-    let kept = state.image.as_ref().is_some_and(|image| image.made_from == made_from) && image.exists();
-    let seal = format!(
-        "{}: change {} bytes in the image, none on the disk",
-        path.display(),
-        patch.report.changed_bytes
-    );
-    let package = if kept {
-        format!("keep {} if it reads back", image.display())
-    } else {
-        format!("package into {}", image.display())
-    };
-    Ok([("seal", seal), ("package", package)])
 }

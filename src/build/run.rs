@@ -1,30 +1,25 @@
 //! A build from one end to the other.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use thiserror::Error;
 
-use super::answers::{AnswersError, Mode, Settings};
+use super::answers::{AnswersError, Found, Mode, Settings};
 use super::evidence::{
-    AnswerEvidence, EVIDENCE, Evidence, FileIdentity, ImageEvidence, MediaEvidence, PatchEvidence,
-    RecipeEvidence, RootEvidence, Tool, now,
+    AnswerEvidence, EVIDENCE, Evidence, ImageEvidence, MediaEvidence, RecipeEvidence, Tool, now,
 };
-use super::folder::{Folder, FolderError};
-use super::publish::{Packaging, PublishError, Target, publish};
-use super::state::{ImageState, Key, Owner, State};
-use crate::containerdisk::{Compression, Digest, Image, Layout, LayoutError, LevelError, Verified, verify};
-use crate::disk::{self, Disk, DiskError};
-use crate::io::{Interrupted, Overlay, PatchError, Progress, ReadAt};
+use super::examine::Examined;
+use super::folder::{Folder, FolderError, IMAGE, refuse_unfit};
+use super::publish::{PublishError, Target, publish};
+use super::state::{ImageState, Owner, Publication, State};
+use crate::containerdisk::{Layout, LayoutError, LevelError, Verified, verify};
+use crate::disk::DiskError;
+use crate::io::{Interrupted, Overlay, PatchError, Progress};
 use crate::media::{self, MediaError, MediaFacts};
 use crate::recipe::{self, Recipe};
 use crate::registry::{Registry, RegistryError};
-use crate::root::{self, FirstBoot, RootError, Sealed};
-
-/// The image's folder in a build folder.
-pub const IMAGE: &str = "image";
+use crate::root::RootError;
 
 /// What is to be built, from what, and where.
 #[derive(Debug)]
@@ -54,6 +49,14 @@ pub struct Step {
     pub kept: bool,
     /// What came of it.
     pub outcome: String,
+    /// What did not stand in its way, but should be known.
+    pub warnings: Vec<String>,
+}
+
+impl Step {
+    fn new(name: &'static str, outcome: String) -> Self {
+        Self { name, kept: false, outcome, warnings: Vec::new() }
+    }
 }
 
 /// Why a build ended early. What was whole by then stays, and is kept by the next build.
@@ -118,6 +121,16 @@ pub enum BuildError {
     Interrupted(#[from] Interrupted),
 }
 
+impl BuildError {
+    /// A layout of this build's own that does not read back, or was not read to its end.
+    fn read_back(error: LayoutError) -> Self {
+        match error {
+            LayoutError::Interrupted(interrupted) => interrupted.into(),
+            other => Self::Verify(other),
+        }
+    }
+}
+
 /// Builds, telling `watch` after each stage; the evidence is in the build folder when this returns.
 pub fn build(
     job: &Job<'_>,
@@ -126,8 +139,14 @@ pub fn build(
 ) -> Result<Evidence, BuildError> {
     let started = now();
     let owner = job.owner()?;
-    // Before anything is made: whose folder is it?
-    State::load(&job.output, owner.clone())?;
+    // Before anything is made or hashed: all that can be known already.
+    refuse_unfit(&job.output)?;
+    let state = State::load(&job.output, owner.clone())?;
+    job.look_at_media()?;
+    for mode in job.modes() {
+        job.find_answer(*mode, &state)?;
+    }
+    let examined = job.examine()?;
     if let Some(registry) = job.registry {
         registry.hello(progress)?;
     }
@@ -137,25 +156,14 @@ pub fn build(
 
     let media = job.verify_media(watch, progress)?;
     let install = job.answer(Mode::Install, &folder, &mut state, watch)?;
-    let clone = match job.recipe.root.first_boot {
-        recipe::FirstBoot::AnswerCd => Some(job.answer(Mode::Clone, &folder, &mut state, watch)?),
-        _ => None,
+    let clone = match job.modes().contains(&Mode::Clone) {
+        true => Some(job.answer(Mode::Clone, &folder, &mut state, watch)?),
+        false => None,
     };
-    let disk_path = job.disk_path()?;
-    let disk = open(&disk_path)?;
-    let sealed = job.seal(&disk, &disk_path, watch)?;
-    let patch = PatchEvidence {
-        report: sealed.report.clone(),
-        sha256: Digest::of(&sealed.patch.to_json(disk.size())?),
-    };
-    let root = RootEvidence {
-        identity: FileIdentity::of(disk.metadata()),
-        disk: disk_path,
-        warnings: sealed.examination.warnings.clone(),
-        facts: sealed.examination.facts.clone(),
-    };
-    let image = job.image(&folder, &mut state, (&disk, sealed), (&root, &patch), watch, progress)?;
-    let pushed = job.push(&folder, watch, progress)?;
+    tell_root(&examined, watch);
+    let (root, patch) = (examined.root.clone(), examined.patch.clone());
+    let image = job.image(&folder, &mut state, examined, watch, progress)?;
+    let pushed = job.push(&folder, &mut state, watch, progress)?;
     let evidence = Evidence {
         format: "sealroot-evidence-1",
         tool: Tool::THIS,
@@ -178,19 +186,29 @@ impl Job<'_> {
     pub(super) fn owner(&self) -> Result<Owner, BuildError> {
         let path = &self.recipe.file;
         let file = path.canonicalize().map_err(|source| BuildError::Recipe { path: path.clone(), source })?;
-        Ok(Owner { name: self.recipe.name.clone(), file })
+        Ok(Owner { name: self.recipe.name.clone(), file: file.to_string_lossy().into_owned() })
     }
 
-    pub(super) fn disk_path(&self) -> Result<PathBuf, BuildError> {
-        let named = self.recipe.root.disk.as_ref().map(|disk| self.recipe.path(disk));
-        self.disk.clone().or(named).ok_or(BuildError::NoDisk)
-    }
-
-    pub(super) fn first_boot(&self) -> FirstBoot {
+    /// The answers it takes.
+    pub(super) fn modes(&self) -> &'static [Mode] {
         match self.recipe.root.first_boot {
-            recipe::FirstBoot::AnswerCd => FirstBoot::AnswerCd { drive: self.recipe.root.drive_letter },
-            recipe::FirstBoot::CloudbaseInit | recipe::FirstBoot::None => FirstBoot::NoPointer,
+            recipe::FirstBoot::AnswerCd => &[Mode::Install, Mode::Clone],
+            _ => &[Mode::Install],
         }
+    }
+
+    /// An answer's settings, and what an earlier build left of it.
+    pub(super) fn find_answer(&self, mode: Mode, state: &State) -> Result<(Settings, Found), BuildError> {
+        let settings = Settings::of(self.recipe, mode)?;
+        let found = settings.find(&self.output, state)?;
+        Ok((settings, found))
+    }
+
+    /// Whether both media are there: one that is not makes hashing the other pointless.
+    fn look_at_media(&self) -> Result<(), BuildError> {
+        let pinned = self.recipe.pinned(self.media_dir.as_deref());
+        let errors: Vec<_> = pinned.iter().filter_map(|medium| media::look(medium).err()).collect();
+        if errors.is_empty() { Ok(()) } else { Err(BuildError::Media(errors)) }
     }
 
     fn verify_media(
@@ -211,9 +229,9 @@ impl Job<'_> {
         };
         for medium in [&windows, &virtio] {
             let outcome = format!("{} matches its pin", medium.path.display());
-            watch(Step { name: "verify", kept: false, outcome });
+            watch(Step::new("verify", outcome));
         }
-        Ok(MediaEvidence { windows, virtio })
+        Ok(MediaEvidence { expect_checked: false, windows, virtio })
     }
 
     fn answer(
@@ -223,42 +241,27 @@ impl Job<'_> {
         state: &mut State,
         watch: &mut dyn FnMut(Step),
     ) -> Result<AnswerEvidence, BuildError> {
-        let settings = Settings::of(self.recipe, mode)?;
+        let (settings, found) = self.find_answer(mode, state)?;
         let path = folder.join(mode.folder());
-        let (answer, kept) = match settings.is_kept(&self.output, state)? {
-            Some(answer) => (answer, true),
-            None => (settings.render(folder, state)?, false),
+        let anew = if found == Found::Gone { "; the earlier one is gone" } else { "" };
+        let (answer, kept) = match found {
+            Found::Kept(answer) => (answer, true),
+            Found::New | Found::Gone => (settings.render(folder, state)?, false),
         };
-        let outcome = format!("{}: {} for {}", path.display(), mode.folder(), answer.hostname);
-        watch(Step { name: "answer", kept, outcome });
+        let outcome = format!("{}: {} for {}{anew}", path.display(), mode.folder(), answer.hostname);
+        watch(Step { kept, ..Step::new("answer", outcome) });
         Ok(AnswerEvidence { folder: path, hostname: answer.hostname, username: answer.username, kept })
-    }
-
-    fn seal(&self, disk: &Disk, path: &Path, watch: &mut dyn FnMut(Step)) -> Result<Sealed, BuildError> {
-        let sealed = root::seal(disk, &self.first_boot())
-            .map_err(|source| BuildError::Root { path: path.into(), source })?;
-        let facts = &sealed.examination.facts.windows;
-        let edition = facts.edition_id.as_deref().unwrap_or("unknown edition");
-        let build = facts.build.as_deref().unwrap_or("unknown build");
-        let outcome = format!("{}: {edition} {build}, generalised and clean", path.display());
-        watch(Step { name: "audit", kept: false, outcome });
-        let pointer = sealed.report.pointer.as_deref().unwrap_or("none");
-        let outcome = format!("pointer {pointer}, {} bytes to change", sealed.report.changed_bytes);
-        watch(Step { name: "seal", kept: false, outcome });
-        Ok(sealed)
     }
 
     fn image(
         &self,
         folder: &Folder,
         state: &mut State,
-        (disk, sealed): (&Disk, Sealed),
-        (root, patch): (&RootEvidence, &PatchEvidence),
+        examined: Examined,
         watch: &mut dyn FnMut(Step),
         progress: &dyn Progress,
     ) -> Result<ImageEvidence, BuildError> {
-        let packaging = self.packaging(root)?;
-        let made_from = key(&packaging, root, patch)?;
+        let Examined { disk, sealed, packaging, made_from, .. } = examined;
         let path = folder.join(IMAGE);
         let earlier = state.image.clone().filter(|image| image.made_from == made_from);
         let kept = match earlier {
@@ -270,17 +273,20 @@ impl Job<'_> {
         let (verified, image, kept) = match kept {
             Some((verified, image)) => (verified, image, true),
             None => {
-                let fresh = folder.successor(IMAGE);
-                let view = Overlay::new(disk, sealed.patch);
+                let fresh = folder.next_image();
+                let view = Overlay::new(&disk, sealed.patch);
                 let target = Target { layout: Some(fresh.path()), registry: None };
                 let published = publish(&view, &packaging, target, progress)?;
-                let verified = verify(fresh.path(), progress).map_err(BuildError::Verify)?;
+                let verified = verify(fresh.path(), progress).map_err(BuildError::read_back)?;
                 fresh.succeed()?;
+                // What was pushed is the same image still.
+                let same = state.image.take().filter(|earlier| earlier.digest == published.digest);
                 let image = ImageState {
                     made_from,
                     digest: published.digest,
                     packaged: now(),
                     volumes: serde_json::to_value(&published.volumes)?,
+                    pushed: same.and_then(|earlier| earlier.pushed),
                 };
                 state.image = Some(image.clone());
                 state.save(folder)?;
@@ -289,7 +295,7 @@ impl Job<'_> {
         };
         let outcome =
             format!("{}: {}, layer of {} bytes", path.display(), verified.manifest, verified.layer_size);
-        watch(Step { name: "package", kept, outcome });
+        watch(Step { kept, ..Step::new("package", outcome) });
         Ok(ImageEvidence {
             layout: path,
             manifest_digest: verified.manifest,
@@ -303,44 +309,42 @@ impl Job<'_> {
         })
     }
 
-    pub(super) fn packaging(&self, root: &RootEvidence) -> Result<Packaging, BuildError> {
-        let image = &self.recipe.image;
-        let level = image.level.map(|level| i32::try_from(level).unwrap_or(i32::MAX));
-        let compression = match image.compression {
-            recipe::Compression::Zstd => Compression::zstd(level)?,
-            recipe::Compression::Gzip => Compression::gzip(level)?,
-        };
-        let mut annotations = BTreeMap::from([
-            ("org.opencontainers.image.title".to_owned(), self.recipe.name.clone()),
-            ("io.sealroot.virtual-size".to_owned(), root.facts.virtual_size.to_string()),
-            ("io.sealroot.pin.windows".to_owned(), self.recipe.media.windows.sha256.to_string()),
-            ("io.sealroot.pin.virtio".to_owned(), self.recipe.media.virtio.sha256.to_string()),
-        ]);
-        // The recipe's own come last: it may say more, and better.
-        annotations.extend(image.annotations.clone());
-        Ok(Packaging {
-            compression,
-            keep_free_clusters: false,
-            image: Image { created: self.created.clone(), env: BTreeMap::new(), annotations },
-        })
-    }
-
+    /// Pushes the image, if that is asked for; the last push of it otherwise.
     fn push(
         &self,
         folder: &Folder,
+        state: &mut State,
         watch: &mut dyn FnMut(Step),
         progress: &dyn Progress,
-    ) -> Result<Option<String>, BuildError> {
-        let Some(registry) = self.registry else { return Ok(None) };
-        let layout = Layout::open(&folder.join(IMAGE)).map_err(BuildError::Verify)?;
+    ) -> Result<Option<Publication>, BuildError> {
+        let Some(registry) = self.registry else {
+            return Ok(state.image.as_ref().and_then(|image| image.pushed.clone()));
+        };
+        let layout = Layout::open(&folder.join(IMAGE)).map_err(BuildError::read_back)?;
         let pushed = registry.push_layout(&layout, progress)?;
-        watch(Step { name: "push", kept: pushed.blobs_uploaded == 0, outcome: pushed.reference.clone() });
-        Ok(Some(pushed.reference))
+        let already = if pushed.blobs_uploaded == 0 { " (blobs there already)" } else { "" };
+        let outcome = format!("{}, tag {}{already}", pushed.reference, pushed.tag);
+        watch(Step::new("push", outcome));
+        let publication = Publication { reference: pushed.reference, tag: pushed.tag, time: now() };
+        if let Some(image) = &mut state.image {
+            image.pushed = Some(publication.clone());
+        }
+        state.save(folder)?;
+        Ok(Some(publication))
     }
 }
 
-pub(super) fn open(path: &Path) -> Result<Disk, BuildError> {
-    disk::open(path).map_err(|source| BuildError::Disk { path: path.into(), source })
+fn tell_root(examined: &Examined, watch: &mut dyn FnMut(Step)) {
+    let warnings = examined.root.warnings.clone();
+    watch(Step { warnings, ..Step::new("audit", examined.root.summary()) });
+    let report = &examined.patch.report;
+    let pointer = report.pointer.as_deref().unwrap_or("none");
+    let scrubbed = match report.answer_files_scrubbed.len() + report.answer_files_emptied.len() {
+        0 => String::new(),
+        n => format!(", {n} cached answer files zeroed"),
+    };
+    let outcome = format!("pointer {pointer}, {} bytes to change{scrubbed}", report.changed_bytes);
+    watch(Step::new("seal", outcome));
 }
 
 /// An image of an earlier build, if it is whole.
@@ -351,34 +355,4 @@ fn read_back(path: &Path, progress: &dyn Progress) -> Result<Option<Verified>, B
         // Missing or damaged: it is made again.
         Err(_) => Ok(None),
     }
-}
-
-/// Everything that decides the image's bytes, and the root's identity: a root counts as the same only if its
-/// file looks untouched and a fresh examination agrees.
-pub(super) fn key(
-    packaging: &Packaging,
-    root: &RootEvidence,
-    patch: &PatchEvidence,
-) -> Result<Key, serde_json::Error> {
-    #[derive(Serialize)]
-    struct Inputs<'a> {
-        tool: Tool,
-        root: &'a RootEvidence,
-        patch: &'a PatchEvidence,
-        compression: String,
-        keep_free_clusters: bool,
-        created: &'a Option<String>,
-        env: &'a BTreeMap<String, String>,
-        annotations: &'a BTreeMap<String, String>,
-    }
-    Key::of(&Inputs {
-        tool: Tool::THIS,
-        root,
-        patch,
-        compression: format!("{:?}", packaging.compression),
-        keep_free_clusters: packaging.keep_free_clusters,
-        created: &packaging.image.created,
-        env: &packaging.image.env,
-        annotations: &packaging.image.annotations,
-    })
 }

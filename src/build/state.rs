@@ -1,7 +1,7 @@
 //! What an earlier build made and from what: the difference between "done" and "done and unchanged".
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -29,8 +29,8 @@ pub struct State {
 pub struct Owner {
     /// The recipe's own name.
     pub name: String,
-    /// Its file, as an absolute path.
-    pub file: PathBuf,
+    /// Its file, as an absolute path; bytes that are no UTF-8 are U+FFFD.
+    pub file: String,
 }
 
 /// An answer, less its secrets.
@@ -55,6 +55,20 @@ pub struct ImageState {
     pub packaged: String,
     /// What was shipped of each partition, as evidence has it.
     pub volumes: serde_json::Value,
+    /// Where it was last pushed.
+    #[serde(default)]
+    pub pushed: Option<Publication>,
+}
+
+/// A push that was served back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publication {
+    /// `HOST/REPOSITORY@sha256:...`
+    pub reference: String,
+    /// The tag it was put under.
+    pub tag: String,
+    /// When, UTC.
+    pub time: String,
 }
 
 /// A fingerprint of a stage's inputs: equal keys, equal inputs.
@@ -105,6 +119,6 @@ impl State {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.file.display())
+        write!(f, "{} ({})", self.name, self.file)
     }
 }

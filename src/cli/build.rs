@@ -1,14 +1,19 @@
 //! `build`: a recipe, all the way to a digest.
 
+use std::error::Error;
+use std::fmt;
 use std::path::PathBuf;
+
+use serde::Serialize;
 
 use super::package::{created, open_registry, push_target};
 use super::recipe::OverrideArgs;
 use super::registry_args::RegistryArgs;
+use super::verify::tell_expect;
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{self, AnswersError, BuildError, FolderError, Job, Planned};
 use crate::containerdisk::LayoutError;
-use crate::recipe;
+use crate::recipe::{self, Recipe};
 
 /// Take a recipe to a digest-pinned image.
 ///
@@ -30,9 +35,10 @@ pub struct Args {
     media_dir: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// Push the image to HOST[:PORT]/REPOSITORY:TAG as well.
-    #[arg(long, value_name = "REFERENCE")]
-    push: Option<String>,
+    /// Push the image as well: to HOST[:PORT]/REPOSITORY:TAG, or to the recipe's image.repository and image.tag
+    /// where none is given.
+    #[arg(long, value_name = "REFERENCE", num_args = 0..=1)]
+    push: Option<Option<String>>,
     /// Say what would be done, and what is missing for it; exit code 3 when something is.
     #[arg(long)]
     dry_run: bool,
@@ -47,7 +53,8 @@ pub struct Args {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let recipe = recipe::load(&args.recipe, &args.overrides.set)?;
     // A dry run needs no login.
-    let push = args.push.as_deref();
+    let push = args.push.map(|given| target(given, &recipe, console)).transpose()?;
+    let push = push.as_deref();
     let registry = if args.dry_run { None } else { open_registry(push, &args.registry)? };
     let job = Job {
         output: args.output.unwrap_or_else(|| PathBuf::from("out").join(&recipe.name)),
@@ -64,42 +71,142 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let mut watch = |step: build::Step| {
         let kept = if step.kept { " (kept)" } else { "" };
         console.note(format!("{:<8} {}{kept}", step.name, step.outcome));
+        step.warnings.iter().for_each(|warning| console.warn(warning));
     };
     let evidence = build::build(&job, &mut watch, console)?;
+    tell_expect(&recipe, console);
     console.note(format!("evidence {}", job.output.join(build::EVIDENCE).display()));
     if args.json {
         console.json(&evidence);
     } else {
-        let name = evidence.pushed.clone().unwrap_or_else(|| evidence.image.manifest_digest.to_string());
+        let name = match &evidence.pushed {
+            Some(pushed) if registry.is_some() => pushed.reference.clone(),
+            _ => evidence.image.manifest_digest.to_string(),
+        };
         console.result(format!("{name}\n"));
     }
     Ok(())
 }
 
+/// Where to push: as given, or else as the recipe has it.
+fn target(given: Option<String>, recipe: &Recipe, console: &Console) -> Result<String, Failure> {
+    let image = &recipe.image;
+    match (given, &image.repository, &image.tag) {
+        (Some(given), Some(repository), _) => {
+            let name = push_target(&given)?;
+            let elsewhere = format!("{}/{}", name.host(), name.repository());
+            if elsewhere != *repository {
+                console.warn(format!(
+                    "--push names {elsewhere}, but the recipe's image belongs in {repository}"
+                ));
+            }
+            Ok(given)
+        }
+        (Some(given), None, _) => Ok(given),
+        (None, Some(repository), Some(tag)) => {
+            let target = format!("{repository}:{tag}");
+            // The recipe is what does not pass, not the command line.
+            match push_target(&target) {
+                Ok(_) => Ok(target),
+                Err(failure) => Err(Failure::new(Exit::Rejected, format!("image.repository: {failure}"))),
+            }
+        }
+        (None, repository, _) => {
+            let lacks = if repository.is_some() { "image.tag" } else { "image.repository" };
+            let message = format!("--push has no value, and {} has no {lacks}", recipe.file.display());
+            let failure = Failure::new(Exit::Rejected, message);
+            Err(failure.cure("write --push HOST/REPOSITORY:TAG, or set image.repository and image.tag"))
+        }
+    }
+}
+
 fn dry_run(job: &Job<'_>, push: Option<&str>, json: bool, console: &Console) -> Result<(), Failure> {
     let target = push.map(push_target).transpose()?;
-    let stages = build::plan(job, target.as_ref())?;
+    let mut stages = Vec::new();
+    for Planned { name, what, warnings } in build::plan(job, target.as_ref())? {
+        warnings.iter().for_each(|warning| console.warn(warning));
+        stages.push(match what {
+            Ok(what) => Stage { name, what, obstacle: None, cure: None },
+            Err(error) => {
+                let refused = error.exit() == Exit::Refused;
+                let obstacle = if refused { Obstacle::Refused } else { Obstacle::Missing };
+                let cure = error.cure();
+                Stage { name, what: story(&error), obstacle: Some(obstacle), cure }
+            }
+        });
+    }
     if json {
         console.json(&stages);
     } else {
-        for Planned { name, what, missing } in &stages {
-            let missing = if *missing { "missing: " } else { "" };
-            console.result(format!("{name:<8} {missing}{what}\n"));
-        }
+        stages.iter().for_each(|stage| console.result(stage.to_string()));
     }
-    match stages.iter().filter(|stage| stage.missing).count() {
+    let obstacles: Vec<_> = stages.iter().filter_map(|stage| stage.obstacle).collect();
+    let exit = if obstacles.iter().all(|o| *o == Obstacle::Refused) { Exit::Refused } else { Exit::Rejected };
+    match obstacles.len() {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Rejected, "something is missing for this build")),
-        n => Err(Failure::new(Exit::Rejected, format!("{n} things are missing for this build"))),
+        1 => Err(Failure::new(exit, "something stands in the way of this build")),
+        n => Err(Failure::new(exit, format!("{n} things stand in the way of this build"))),
+    }
+}
+
+/// An error with its causes, where its message does not tell them.
+fn story(error: &dyn Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !told.contains(&message) {
+            told.push_str(&format!(": {message}"));
+        }
+        cause = error.source();
+    }
+    told
+}
+
+/// One stage of `build --dry-run`.
+#[derive(Debug, Serialize)]
+struct Stage {
+    name: &'static str,
+    what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    obstacle: Option<Obstacle>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cure: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Obstacle {
+    /// Something is not there, or does not pass its check.
+    Missing,
+    /// Something is there in a state that nothing is built from or over.
+    Refused,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let obstacle = match self.obstacle {
+            None => "",
+            Some(Obstacle::Missing) => "missing: ",
+            Some(Obstacle::Refused) => "refused: ",
+        };
+        writeln!(f, "{:<8} {obstacle}{}", self.name, self.what)?;
+        match &self.cure {
+            Some(cure) => writeln!(f, "  {cure}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl Classify for FolderError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Busy { .. } | Self::Foreign { .. } | Self::OtherRecipe { .. } | Self::Unreadable { .. } => {
-                Exit::Refused
-            }
+            Self::Busy { .. }
+            | Self::NotAFolder { .. }
+            | Self::Taken { .. }
+            | Self::Foreign { .. }
+            | Self::OtherRecipe { .. }
+            | Self::Unreadable { .. } => Exit::Refused,
             Self::Io { .. } => Exit::Failed,
             Self::New(error) => error.exit(),
         }
@@ -110,7 +217,7 @@ impl Classify for AnswersError {
     fn exit(&self) -> Exit {
         match self {
             Self::NoImageName | Self::Name(_) | Self::Label(_) => Exit::Rejected,
-            Self::OtherSettings { .. } => Exit::Refused,
+            Self::OtherSettings { .. } | Self::Unfit { .. } => Exit::Refused,
             Self::Credentials(error) => error.exit(),
             Self::Answer(error) => error.exit(),
             Self::Bootstrap(error) => error.exit(),
@@ -122,8 +229,12 @@ impl Classify for AnswersError {
     fn cure(&self) -> Option<String> {
         match self {
             Self::OtherSettings { folder } => Some(format!(
-                "its credentials may be in use: move {folder} away to have it rendered anew, or take --output"
+                "its credentials may be in use: to keep it, take the settings back to what they were; to have it \
+                 rendered anew, move {folder} away, or name another folder with --output"
             )),
+            Self::Unfit { folder, .. } => {
+                Some(format!("put it right, or move {folder} away to have it rendered anew"))
+            }
             _ => None,
         }
     }

@@ -29,7 +29,14 @@ pub struct Args {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let image: ImageName = args.image.parse().map_err(RegistryError::from)?;
     image.push_tag().map_err(RegistryError::from)?;
-    let layout = Layout::open(&args.layout).map_err(RegistryError::from)?;
+    let layout = Layout::open(&args.layout).map_err(|e| {
+        let failure = Failure::from(RegistryError::from(e));
+        let inner = args.layout.join("image");
+        match inner.join("oci-layout").exists() {
+            true => failure.cure(format!("it is a build folder: its layout is {}", inner.display())),
+            false => failure,
+        }
+    })?;
     let connection = args.registry.connection(&image)?;
     let pushed = Registry::open(image, connection)?.push_layout(&layout, console)?;
     console.note(format!("{} blobs uploaded, {} there already", pushed.blobs_uploaded, pushed.blobs_present));

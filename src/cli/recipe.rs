@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{Classify, Console, Exit, Failure};
+use crate::io::path_text;
 use crate::recipe::{self, Override, RecipeError};
 
 /// Check recipes, or print their JSON Schema.
@@ -68,6 +69,7 @@ impl Classify for RecipeError {
 /// One file of `recipe validate --json`.
 #[derive(Debug, Serialize)]
 struct Verdict {
+    #[serde(serialize_with = "path_text")]
     file: PathBuf,
     valid: bool,
     /// Why it could not be read at all.

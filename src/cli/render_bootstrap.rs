@@ -13,6 +13,7 @@ use crate::answer::{
     Account, AnswerError, CredentialsError, ImageChoice, Install, Locale, Password, System,
     random_computer_name, render_clone, render_install,
 };
+use crate::io::path_text;
 use crate::kube::{BootstrapError, CREDENTIALS_FILE, DnsLabel, SECRET_FILE, SecretName, write_bootstrap};
 use crate::windows::{
     AccountName, ComputerName, ImageName, LanguageTag, NameError, PasswordProblem, TimeZone,
@@ -68,7 +69,9 @@ enum Mode {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
+    #[serde(serialize_with = "path_text")]
     bootstrap_secret: PathBuf,
+    #[serde(serialize_with = "path_text")]
     credentials: PathBuf,
     namespace: &'a str,
     secret_name: &'a str,

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::recipe::OverrideArgs;
 use super::{Classify, Console, Exit, Failure};
+use crate::io::path_text;
 use crate::media::{self, HashError, MediaError, MediaFacts, PinnedFile, Sha256};
-use crate::recipe;
+use crate::recipe::{self, Recipe};
 
 /// Hash a recipe's media and check them against their pins.
 ///
@@ -61,6 +62,7 @@ impl Classify for MediaError {
 #[derive(Debug, Serialize)]
 struct Report {
     medium: &'static str,
+    #[serde(serialize_with = "path_text")]
     path: PathBuf,
     expected: Sha256,
     verified: bool,
@@ -113,6 +115,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if args.json {
         console.json(&reports);
     }
+    tell_expect(&recipe, console);
     if failures.is_empty() {
         return Ok(());
     }
@@ -121,6 +124,13 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let exit = if rejected { Exit::Rejected } else { Exit::Failed };
     let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
     Err(Failure::new(exit, told.join("\n\n")))
+}
+
+/// Says what a matching pin leaves open.
+pub fn tell_expect(recipe: &Recipe, console: &Console) {
+    if recipe.media.expects_something() {
+        console.note("note: beyond its hash, what is on a medium is not compared with the recipe's `expect`");
+    }
 }
 
 fn line(medium: &str, facts: &MediaFacts) -> String {

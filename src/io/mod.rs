@@ -7,6 +7,7 @@ pub mod journal;
 mod new_path;
 mod overlay;
 mod patch;
+mod path_text;
 mod progress;
 mod read_at;
 mod write_at;
@@ -14,10 +15,11 @@ mod write_at;
 pub use draft::{Change, Draft};
 pub use file::SourceFile;
 pub use new_path::{
-    NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_anything_unfinished, is_leftover, replace_file,
+    NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_anything_unfinished, replace_file,
 };
 pub use overlay::Overlay;
 pub use patch::{Edit, Patch, PatchError};
+pub use path_text::path_text;
 pub use progress::{Interrupted, Progress, Silent, Task};
 pub use read_at::{Cursor, ReadAt, Window};
 pub use write_at::WriteAt;

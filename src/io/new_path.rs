@@ -88,11 +88,6 @@ impl Drop for Counted {
 /// What the name of everything unfinished begins with.
 pub const UNFINISHED: &str = ".sealroot-";
 
-/// Whether a name is one that an unfinished file or folder has: what a killed process leaves behind.
-pub fn is_leftover(name: &str) -> bool {
-    name.starts_with(UNFINISHED)
-}
-
 /// Writes a file in place of an earlier one of that name: whole, or the earlier one stays.
 ///
 /// For files that are this program's own memory; what a user named is never replaced.

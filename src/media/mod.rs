@@ -9,5 +9,5 @@ mod volume;
 pub use hash::{FileHash, HashError, hash};
 pub use pin::{PinError, Sha256};
 pub use sniff::{Content, sniff};
-pub use verify::{MediaError, MediaFacts, Mismatch, PinnedFile, verify};
+pub use verify::{MediaError, MediaFacts, Mismatch, PinnedFile, look, verify};
 pub use volume::{Volume, VolumeKind};

@@ -8,7 +8,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::{Content, FileHash, HashError, Sha256, VolumeKind, hash, sniff};
-use crate::io::{Interrupted, Progress, SourceFile};
+use crate::io::{Interrupted, Progress, ReadAt, SourceFile, path_text};
 
 /// A file and the hash it must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,7 @@ pub struct PinnedFile {
 #[serde(rename_all = "camelCase")]
 pub struct MediaFacts {
     /// The file that was hashed.
+    #[serde(serialize_with = "path_text")]
     pub path: PathBuf,
     /// In bytes.
     pub size: u64,
@@ -146,13 +147,23 @@ pub fn verify(
     Ok(results)
 }
 
-fn verify_one(pinned: &PinnedFile, progress: &dyn Progress) -> Result<MediaFacts, MediaError> {
+/// Whether a file is there and can be read, and its size in bytes; it is not hashed.
+pub fn look(pinned: &PinnedFile) -> Result<u64, MediaError> {
+    Ok(open(pinned)?.size())
+}
+
+fn open(pinned: &PinnedFile) -> Result<SourceFile, MediaError> {
     let path = || pinned.path.clone();
-    let file = SourceFile::open(&pinned.path).map_err(|source| match source.kind() {
+    SourceFile::open(&pinned.path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => MediaError::Missing { path: path() },
         io::ErrorKind::InvalidInput => MediaError::NotAFile { path: path(), source },
         _ => MediaError::Open { path: path(), source },
-    })?;
+    })
+}
+
+fn verify_one(pinned: &PinnedFile, progress: &dyn Progress) -> Result<MediaFacts, MediaError> {
+    let path = || pinned.path.clone();
+    let file = open(pinned)?;
     let content = sniff(&file).map_err(|source| HashError::Read { path: path(), offset: 0, source })?;
     let FileHash { size, sha256 } = hash(&file, &pinned.path, &task_name(&pinned.path), progress)?;
     if sha256 != pinned.sha256 {

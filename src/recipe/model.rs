@@ -72,6 +72,13 @@ pub struct Media {
     pub virtio: Medium<VirtioExpect>,
 }
 
+impl Media {
+    /// Whether the recipe says what is on either medium.
+    pub fn expects_something(&self) -> bool {
+        self.windows.expect != WindowsExpect::default() || self.virtio.expect != VirtioExpect::default()
+    }
+}
+
 /// A pinned file.
 #[derive(Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(deny_unknown_fields, rename = "{E}Medium")]
@@ -173,6 +180,9 @@ impl VirtioOs {
         }
     }
 }
+
+/// The account where a recipe names none.
+pub const DEFAULT_USERNAME: &str = "workspace";
 
 /// What the installation's answer file says.
 #[derive(Debug, Default, PartialEq, Eq, JsonSchema)]

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
+use crate::io::path_text;
+
 /// Where a value stands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
@@ -73,6 +75,7 @@ fn only_line<S: Serializer>(excerpt: &Option<Excerpt>, serializer: S) -> Result<
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problems {
     /// The recipe's file.
+    #[serde(serialize_with = "path_text")]
     pub file: PathBuf,
     /// In the order of the text; overrides last.
     pub problems: Vec<Problem>,

@@ -4,7 +4,7 @@ use toml::de::DeTable;
 
 use super::model::*;
 use super::overrides::Override;
-use super::problem::{Problem, Problems};
+use super::problem::{Place, Problem, Problems};
 use super::rules::{self, Fault, one_of};
 use super::section::{At, Context, Section};
 use super::source::{Source, names_secret};
@@ -33,13 +33,27 @@ pub(super) fn recipe(source: &Source<'_>, overrides: &[Override]) -> Result<Reci
     context.finish(recipe)
 }
 
-/// The first error of each line: what follows it there is mostly its echo.
+/// The most syntax errors that are told: a file with more is no TOML at all.
+const MOST_SYNTAX: usize = 5;
+
+/// The first error of each line: what follows it there is mostly its echo. How many more lines are wrong is said
+/// at the last one that is shown.
 fn syntax_problems(source: &Source<'_>, errors: &[toml::de::Error]) -> Vec<Problem> {
     let mut problems: Vec<Problem> = Vec::new();
-    for error in errors.iter().take(Problems::MOST) {
+    let mut last = None;
+    let mut more = 0;
+    for error in errors.iter().take(MOST_ERRORS) {
         let span = error.span().unwrap_or(0..0);
         let place = source.place(span.start);
         if problems.iter().any(|earlier| earlier.place.same_line(&place)) {
+            continue;
+        }
+        if problems.len() == MOST_SYNTAX {
+            // Errors come in the order of the text.
+            if !last.as_ref().is_some_and(|last: &Place| last.same_line(&place)) {
+                more += 1;
+            }
+            last = Some(place);
             continue;
         }
         problems.push(Problem {
@@ -50,8 +64,18 @@ fn syntax_problems(source: &Source<'_>, errors: &[toml::de::Error]) -> Vec<Probl
             excerpt: Some(source.excerpt(&span)),
         });
     }
+    if more > 0
+        && let Some(shown) = problems.last_mut()
+    {
+        let least = if errors.len() > MOST_ERRORS { "at least " } else { "" };
+        let s = if more == 1 { "" } else { "s" };
+        shown.help = Some(format!("{least}{more} more line{s} can't be read; is this a recipe at all?"));
+    }
     problems
 }
+
+/// The most syntax errors that are looked at: finding an error's line takes a look at all before it.
+const MOST_ERRORS: usize = 1000;
 
 fn lay_over(items: &mut tree::Items, index: usize, text: &Override) -> Result<(), Fault> {
     let path = tree::split_key(&text.key)
@@ -197,12 +221,16 @@ fn clone(mut section: Section<'_>) -> CloneSettings {
 fn names(section: &mut Section<'_>) -> (Option<ComputerName>, Option<AccountName>) {
     let hostname = section.text("hostname", rules::windows_name::<ComputerName>);
     let username = section.text("username", rules::windows_name::<AccountName>);
-    if let (Some(hostname), Some(username)) = (&hostname, &username)
-        && hostname.value.clashes_with(&username.value)
-    {
-        let fault =
-            Fault::new("the computer and its account have the same name: Setup fails with 0x8007056b");
-        section.note(&username.at, "username", fault);
+    let clash = || Fault::new("the computer and its account have the same name: Setup fails with 0x8007056b");
+    match (&hostname, &username) {
+        (Some(hostname), Some(username)) if hostname.value.clashes_with(&username.value) => {
+            section.note(&username.at, "username", clash());
+        }
+        (Some(hostname), None) if hostname.value.as_str().eq_ignore_ascii_case(DEFAULT_USERNAME) => {
+            let fault = clash().help(format!("the account is `{DEFAULT_USERNAME}` where no username is set"));
+            section.note(&hostname.at, "hostname", fault);
+        }
+        _ => {}
     }
     (plain(hostname), plain(username))
 }

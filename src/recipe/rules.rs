@@ -89,9 +89,11 @@ pub(super) fn dns_label(text: &str) -> Result<String, Fault> {
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
-        return Err(
-            fault(&format!("not `{}`", c.escape_debug())).help(format!("`{}`, say", lower.trim_matches('-')))
-        );
+        let fault = fault(&format!("not `{}`", c.escape_debug()));
+        return Err(match lower.trim_matches('-') {
+            "" => fault,
+            name => fault.help(format!("`{name}`, say")),
+        });
     }
     if text.starts_with('-') || text.ends_with('-') {
         return Err(fault("a hyphen stands first or last"));
@@ -232,6 +234,12 @@ pub(super) fn annotation(key: &str, value: &str) -> Result<(), Fault> {
     if key.is_empty() || key.len() > 256 || key.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(Fault::new("an annotation's key is 1 to 256 characters without spaces")
             .help("as `org.opencontainers.image.source`"));
+    }
+    if key.starts_with("io.sealroot.") {
+        return Err(Fault::new(
+            "annotations that begin with `io.sealroot.` are Sealroot's own, pins among them",
+        )
+        .help("take a name of your own domain, as `com.example.purpose`"));
     }
     if value.len() > 4096 {
         return Err(Fault::new("an annotation has at most 4096 bytes"));

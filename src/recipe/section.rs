@@ -42,7 +42,7 @@ impl<'a> Context<'a> {
         };
         let problem = Problem {
             place: self.place(at),
-            key: key.into(),
+            key: shortened(key.into()),
             message: shortened(fault.message),
             help: fault.help,
             excerpt,
@@ -229,6 +229,12 @@ impl<'a> Section<'a> {
                     Ok(()) => pairs.push((name, text)),
                     Err(fault) => self.note(&key_at, &full, fault),
                 },
+                Value::Table(inner) => {
+                    let meant = dotted(&name, &inner);
+                    let fault = Fault::new(format!("`{}` takes a string, not a table", self.full(&full)))
+                        .help(format!("a key with dots stands in quotes: {key}.\"{}\"", brief(&meant)));
+                    self.note(&node.at, &full, fault);
+                }
                 other => self.wrong_type(&node.at, &full, "a string, in quotes", other.kind()),
             }
         }
@@ -288,7 +294,7 @@ impl<'a> Section<'a> {
                 None => format!("{table} knows {}", self.known.join(", ")),
             };
             misspelt.extend(near);
-            let fault = Fault::new(format!("{table} has no key `{}`", key.escape_debug())).help(help);
+            let fault = Fault::new(format!("{table} has no key `{}`", brief(key))).help(help);
             self.note(&item.key_at, key, fault);
         }
         // A key that is only misspelt is one problem, not two.
@@ -300,6 +306,27 @@ impl<'a> Section<'a> {
     }
 }
 
+/// The dotted key that was taken apart into tables, as far as there is one.
+fn dotted(name: &str, mut items: &Items) -> String {
+    let mut full = name.to_owned();
+    while let Some((name, item)) = items.first_key_value() {
+        full = format!("{full}.{name}");
+        let Value::Table(inner) = &item.node.value else { break };
+        items = inner;
+    }
+    full
+}
+
+/// A key as messages show it.
+fn brief(key: &str) -> String {
+    let shown: String = key.chars().take(MOST_KEY).collect();
+    let more = if shown.len() < key.len() { "..." } else { "" };
+    format!("{}{more}", shown.escape_debug())
+}
+
+/// Characters of a key that are shown; none that a recipe knows is as long.
+const MOST_KEY: usize = 64;
+
 /// A message may repeat what stands in the recipe, whatever its length.
 fn shortened(message: String) -> String {
     match message.char_indices().nth(300) {
@@ -310,6 +337,10 @@ fn shortened(message: String) -> String {
 
 /// The candidate that `word` may be a slip of: at most a third of its characters differ.
 pub(super) fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    // A longer one is no slip, and comparing takes its length squared.
+    if word.chars().nth(MOST_KEY).is_some() {
+        return None;
+    }
     let word = word.to_lowercase();
     candidates
         .map(|candidate| (strsim::damerau_levenshtein(&word, &candidate.to_lowercase()), candidate))

@@ -1,0 +1,153 @@
+//! What is decided before anything is hashed or made: the root, sealed in memory, and how it is packaged.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::evidence::{FileIdentity, PatchEvidence, RootEvidence, Tool};
+use super::publish::Packaging;
+use super::run::{BuildError, Job};
+use super::state::Key;
+use crate::containerdisk::{Compression, Digest, Image};
+use crate::disk::{self, Disk};
+use crate::io::ReadAt;
+use crate::recipe::{self, WindowsExpect};
+use crate::root::{self, FirstBoot, Sealed, WindowsVersion};
+
+/// A fit root and all that is made of it, but the image.
+pub struct Examined {
+    /// The disk, open.
+    pub disk: Disk,
+    /// The disk, sealed in memory.
+    pub sealed: Sealed,
+    /// What evidence says of it.
+    pub root: RootEvidence,
+    /// What evidence says of its patch.
+    pub patch: PatchEvidence,
+    /// How it is packaged.
+    pub packaging: Packaging,
+    /// Everything that decides the image's bytes.
+    pub made_from: Key,
+}
+
+impl Job<'_> {
+    /// Opens the disk, audits it and seals it in memory, which is quick.
+    pub(super) fn examine(&self) -> Result<Examined, BuildError> {
+        let compression = self.compression()?;
+        let path = self.disk_path()?;
+        let disk = disk::open(&path).map_err(|source| BuildError::Disk { path: path.clone(), source })?;
+        let sealed = root::seal(&disk, &self.first_boot())
+            .map_err(|source| BuildError::Root { path: path.clone(), source })?;
+        let patch = PatchEvidence {
+            report: sealed.report.clone(),
+            sha256: Digest::of(&sealed.patch.to_json(disk.size())?),
+        };
+        let mut warnings = sealed.examination.warnings.clone();
+        let expect = &self.recipe.media.windows.expect;
+        warnings.extend(differences(expect, &sealed.examination.facts.windows, &path));
+        let root = RootEvidence {
+            identity: FileIdentity::of(disk.metadata()),
+            disk: path,
+            warnings,
+            facts: sealed.examination.facts.clone(),
+        };
+        let packaging = self.packaging(compression, &root);
+        let made_from = key(&packaging, &root, &patch)?;
+        Ok(Examined { disk, sealed, root, patch, packaging, made_from })
+    }
+
+    fn disk_path(&self) -> Result<PathBuf, BuildError> {
+        let named = self.recipe.root.disk.as_ref().map(|disk| self.recipe.path(disk));
+        self.disk.clone().or(named).ok_or(BuildError::NoDisk)
+    }
+
+    fn first_boot(&self) -> FirstBoot {
+        match self.recipe.root.first_boot {
+            recipe::FirstBoot::AnswerCd => FirstBoot::AnswerCd { drive: self.recipe.root.drive_letter },
+            recipe::FirstBoot::CloudbaseInit | recipe::FirstBoot::None => FirstBoot::NoPointer,
+        }
+    }
+
+    fn compression(&self) -> Result<Compression, BuildError> {
+        let image = &self.recipe.image;
+        let level = image.level.map(|level| i32::try_from(level).unwrap_or(i32::MAX));
+        Ok(match image.compression {
+            recipe::Compression::Zstd => Compression::zstd(level)?,
+            recipe::Compression::Gzip => Compression::gzip(level)?,
+        })
+    }
+
+    fn packaging(&self, compression: Compression, root: &RootEvidence) -> Packaging {
+        let mut annotations = BTreeMap::from([
+            ("org.opencontainers.image.title".to_owned(), self.recipe.name.clone()),
+            ("io.sealroot.virtual-size".to_owned(), root.facts.virtual_size.to_string()),
+            ("io.sealroot.pin.windows".to_owned(), self.recipe.media.windows.sha256.to_string()),
+            ("io.sealroot.pin.virtio".to_owned(), self.recipe.media.virtio.sha256.to_string()),
+        ]);
+        // The recipe's own come last: it may say more, and better. It has none of Sealroot's own.
+        annotations.extend(self.recipe.image.annotations.clone());
+        Packaging {
+            compression,
+            keep_free_clusters: false,
+            image: Image { created: self.created.clone(), env: BTreeMap::new(), annotations },
+        }
+    }
+}
+
+impl RootEvidence {
+    /// What was found, in a few words.
+    pub(super) fn summary(&self) -> String {
+        let windows = &self.facts.windows;
+        let edition = windows.edition_id.as_deref().unwrap_or("unknown edition");
+        let build = windows.build.as_deref().unwrap_or("unknown build");
+        format!("{}: {edition} {build}, generalised and clean", self.disk.display())
+    }
+}
+
+/// Where the root is another Windows than the recipe expects on its medium. Updates change a build's second
+/// number, never its first.
+fn differences(expect: &WindowsExpect, found: &WindowsVersion, disk: &Path) -> Vec<String> {
+    let differs = |key: &str, wanted: &str, got: &str| {
+        format!("{}: the root says {got:?}, but media.windows.expect.{key} is {wanted:?}", disk.display())
+    };
+    let number = |build: &str| build.split('.').next().map(str::to_owned);
+    let mut warnings = Vec::new();
+    if let (Some(wanted), Some(got)) = (&expect.edition_id, &found.edition_id)
+        && !wanted.eq_ignore_ascii_case(got)
+    {
+        warnings.push(differs("edition_id", wanted, got));
+    }
+    if let (Some(wanted), Some(got)) = (&expect.build, &found.build)
+        && number(wanted) != number(got)
+    {
+        warnings.push(differs("build", wanted, got));
+    }
+    warnings
+}
+
+/// Everything that decides the image's bytes, and the root's identity: a root counts as the same only if its
+/// file looks untouched and a fresh examination agrees.
+fn key(packaging: &Packaging, root: &RootEvidence, patch: &PatchEvidence) -> Result<Key, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Inputs<'a> {
+        tool: Tool,
+        root: &'a RootEvidence,
+        patch: &'a PatchEvidence,
+        compression: String,
+        keep_free_clusters: bool,
+        created: &'a Option<String>,
+        env: &'a BTreeMap<String, String>,
+        annotations: &'a BTreeMap<String, String>,
+    }
+    Key::of(&Inputs {
+        tool: Tool::THIS,
+        root,
+        patch,
+        compression: format!("{:?}", packaging.compression),
+        keep_free_clusters: packaging.keep_free_clusters,
+        created: &packaging.image.created,
+        env: &packaging.image.env,
+        annotations: &packaging.image.annotations,
+    })
+}
