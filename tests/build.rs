@@ -95,6 +95,10 @@ fn the_demo_becomes_a_sealed_image() {
     assert_eq!(inspected["Os"], "linux");
     assert_eq!(inspected["Architecture"], "amd64");
 
+    // README promises this very digest.
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+    assert!(readme.contains(&format!("\n    {printed}\n")), "{printed} is not what README.md shows");
+
     // The disk in it is the demo's, sealed.
     let disk = unpack(&out.join("image"), folder.path());
     run(Command::new("qemu-img").arg("check").arg(&disk));
