@@ -125,6 +125,23 @@ fn a_page_file_with_another_name_keeps_its_contents() {
 }
 
 #[test]
+fn a_layout_that_does_not_fit_is_named() {
+    let disk = RootDisk::standard();
+    let out = disk.folder().join("image");
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_sealroot")])
+        .args(["package", "--seal", "--disk"])
+        .arg(disk.path())
+        .arg("--output")
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("{}: File too large", out.display())), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(disk.folder()).unwrap().count(), 1);
+}
+
+#[test]
 fn what_is_no_patch_is_not_read_to_its_end() {
     let disk = RootDisk::standard();
     let large = disk.folder().join("large");
