@@ -8,6 +8,7 @@ use super::root_args::{tell_scrubbed, warn_about};
 use super::{Classify, Console, Exit, Failure};
 use crate::disk::qcow2::NotInPlace;
 use crate::disk::{InPlaceDisk, InPlaceError};
+use crate::io::Progress;
 use crate::io::journal::{self, Beside, JournalError, Recovery, State};
 use crate::root::{self, FirstBoot, SealReport};
 
@@ -36,8 +37,9 @@ pub fn seal(path: &Path, first_boot: &FirstBoot, json: bool, console: &Console) 
     warn_about(&sealed.examination, console);
     if !sealed.patch.is_empty() {
         disk.check(&sealed.patch).map_err(|e| in_disk(e.into()))?;
-        // From here on it is too short to be stopped.
+        // From here on it is too short to be stopped: while a task runs, the first signal only asks.
         console.interrupted()?;
+        let _running = console.task("writing", sealed.patch.changed_bytes());
         journal::apply(&disk, &store, &sealed.patch).map_err(|e| journal_failure(e, &store))?;
     }
     // Of this run, or of an earlier one that left nothing to do.
