@@ -396,12 +396,13 @@ mod tests {
             "https://ghcr.io/v2/",
             "https://ghcr.io/v2",
             "GHCR.io",
+            "ghcr.io:443",
         ] {
             let config = auths(&[entry("example.com", "x:y"), entry(key, "me:p:w")]);
             assert_eq!(find(&config, "ghcr.io").unwrap(), ("me".into(), "p:w".into()), "{key}");
         }
         for key in
-            ["ghcr.io.example.com", "xghcr.io", "ghcr.io:443", "https://ghcr.io/v3/", "ghcr.io/org", ""]
+            ["ghcr.io.example.com", "xghcr.io", "ghcr.io:8443", "https://ghcr.io/v3/", "ghcr.io/org", ""]
         {
             let found = find(&auths(&[entry(key, "me:pw")]), "ghcr.io");
             assert!(matches!(found, Err(DockerConfigError::Missing { .. })), "{key}");
