@@ -2,13 +2,12 @@
 
 use super::base_block::SIZE;
 use super::data::{INLINE, INLINE_MAX, LAST_WITHOUT_BIG_DATA, SEGMENT, Storage};
-use super::draft::{Draft, HiveEdit};
 use super::hive_file::{Cell, NIL};
 use super::key::{LARGEST_VALUE_DATA, LONGEST_VALUE_NAME, VALUE_COUNT, VALUE_LIST};
 use super::space::Space;
 use super::value::{DATA_SIZE, FLAGS, LATIN1, LONGEST_NAME, TOMBSTONE};
 use super::{Hive, HiveError, Key, Value, ValueKind, name};
-use crate::io::ReadAt;
+use crate::io::{Change, Draft, ReadAt};
 
 /// Edits of one hive, seen by later edits, and written nowhere.
 ///
@@ -88,10 +87,10 @@ impl<R: ReadAt> Editor<R> {
     }
 
     /// What is to be written: cells in order of offset, and the base block last. Nothing, if nothing changed.
-    pub fn finish(self) -> Result<Vec<HiveEdit>, HiveError> {
+    pub fn finish(self) -> Result<Vec<Change>, HiveError> {
         let mut hive = self.space.into_hive();
         let failed = |source| HiveError::Read { offset: 0, source };
-        if !self.was_dirty && hive.source().edits().map_err(failed)?.is_empty() {
+        if !self.was_dirty && hive.source().changes().map_err(failed)?.is_empty() {
             return Ok(Vec::new());
         }
         match hive.source().outgrown() {
@@ -101,7 +100,7 @@ impl<R: ReadAt> Editor<R> {
         let base = hive.base().clone();
         let sequence = base.sequence_1().wrapping_add(1);
         hive.source_mut().write(0, &base.finished(sequence)).map_err(failed)?;
-        let mut edits = hive.source().edits().map_err(failed)?;
+        let mut edits = hive.source().changes().map_err(failed)?;
         let cells = edits.partition_point(|edit| edit.offset < SIZE);
         edits.rotate_left(cells);
         Ok(edits)

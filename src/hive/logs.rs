@@ -6,10 +6,9 @@
 use std::io;
 
 use super::base_block::{self, BaseBlock, PAGE};
-use super::draft::Draft;
 use super::hive_file::word;
 use super::marvin32;
-use crate::io::ReadAt;
+use crate::io::{Draft, ReadAt};
 
 /// Where the base block's copy ends, and the log's own contents begin.
 const START: u64 = base_block::SECTOR as u64;

@@ -7,13 +7,12 @@
 //!
 //! - [`Hive`] reads on demand: opening one reads 4096 bytes, a look-up reads the cells on its way.
 //! - [`Editor`] sets and removes values in space that is free already, and says which bytes of the file change.
-//!   It never writes: the caller maps [`HiveEdit`]s to wherever the file lies.
+//!   It never writes: the caller maps [`Change`](crate::io::Change)s to wherever the file lies.
 //! - [`recover`] reads a hive together with its logs, where the last writer left part of its work.
 //! - [`PageCache`] in front of a slow source turns many small reads into few.
 
 mod base_block;
 mod data;
-mod draft;
 mod editor;
 mod error;
 mod hive_file;
@@ -29,7 +28,6 @@ mod subkeys;
 mod tests;
 mod value;
 
-pub use draft::{Draft, HiveEdit};
 pub use editor::Editor;
 pub use error::HiveError;
 pub use hive_file::Hive;

@@ -1,10 +1,9 @@
 //! A dirty hive made whole by its logs.
 
 use super::base_block::{self, BaseBlock};
-use super::draft::Draft;
 use super::logs::{Entry, Log};
 use super::{Editor, Hive, HiveError};
-use crate::io::ReadAt;
+use crate::io::{Draft, ReadAt};
 
 /// A hive as its logs leave it, in memory: of the file, nothing is changed.
 #[derive(Debug)]

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::base_block::{self, PAGE};
-use super::draft::{Draft, Pages};
 use super::hive_file::{BIN_HEADER, Cell, word};
 use super::{Hive, HiveError};
-use crate::io::ReadAt;
+use crate::io::{Draft, Pages, ReadAt};
 
 /// How much of the bins is read at once while they are scanned, in bytes.
 const CHUNK: u32 = 256 << 10;

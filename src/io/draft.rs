@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
+use super::read_at::checked_range;
 use super::{Edit, Patch, PatchError, ReadAt};
 
 /// The unit kept in memory, in bytes.
@@ -34,9 +35,13 @@ impl fmt::Debug for Change {
 /// Unlike a [`Patch`], it takes changes of the same bytes again and again, each made after a look at the last.
 pub struct Draft<R> {
     source: R,
-    /// By offset; all of [`PAGE`] bytes, the last as much as there is.
-    pages: BTreeMap<u64, Vec<u8>>,
+    /// In bytes; past the end of the source there are zeros.
+    size: u64,
+    pages: Pages,
 }
+
+/// A draft's pages by offset; all of [`PAGE`] bytes, zeros past the end of the source.
+pub type Pages = BTreeMap<u64, Vec<u8>>;
 
 impl<R> fmt::Debug for Draft<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,16 +52,32 @@ impl<R> fmt::Debug for Draft<R> {
 impl<R: ReadAt> Draft<R> {
     /// A draft equal to `source`.
     pub fn new(source: R) -> Self {
-        Self { source, pages: BTreeMap::new() }
+        Self { size: source.size(), source, pages: BTreeMap::new() }
     }
 
-    /// Replaces bytes; all of them must lie within the source.
+    /// Makes the draft at least `size` bytes long, with zeros.
+    pub fn lengthen(&mut self, size: u64) {
+        self.size = self.size.max(size);
+    }
+
+    /// How many bytes the draft is longer than its source.
+    pub fn outgrown(&self) -> u64 {
+        self.size - self.source.size()
+    }
+
+    /// What is changed so far, to come back to with [`Draft::restore`].
+    pub fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    /// Takes back everything that was changed since `pages` were what was changed.
+    pub fn restore(&mut self, pages: Pages) {
+        self.pages = pages;
+    }
+
+    /// Replaces bytes; all of them must lie within the draft.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let size = self.source.size();
-        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > size) {
-            let why = format!("{} bytes at offset {offset} lie past the end ({size} bytes)", bytes.len());
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
-        }
+        checked_range(offset, bytes.len(), self.size)?;
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -65,8 +86,8 @@ impl<R: ReadAt> Draft<R> {
             let page = match self.pages.entry(start) {
                 Entry::Occupied(page) => page.into_mut(),
                 Entry::Vacant(place) => {
-                    let mut page = vec![0; PAGE.min(size - start) as usize];
-                    self.source.read_exact_at(&mut page, start)?;
+                    let mut page = vec![0; PAGE as usize];
+                    read_padded(&self.source, &mut page, start)?;
                     place.insert(page)
                 }
             };
@@ -93,9 +114,9 @@ impl<R: ReadAt> Draft<R> {
 
     fn edits(&self) -> io::Result<Vec<Edit>> {
         let mut edits: Vec<Edit> = Vec::new();
+        let mut old = vec![0; PAGE as usize];
         for (start, page) in &self.pages {
-            let mut old = vec![0; page.len()];
-            self.source.read_exact_at(&mut old, *start)?;
+            read_padded(&self.source, &mut old, *start)?;
             for run in changed_runs(&old, page) {
                 let offset = start + run.start as u64;
                 match edits.last_mut() {
@@ -112,6 +133,14 @@ impl<R: ReadAt> Draft<R> {
     }
 }
 
+/// Fills `buf` from `source`, past its end with zeros.
+fn read_padded<R: ReadAt>(source: &R, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    let left = source.size().saturating_sub(offset);
+    let there = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+    buf[there..].fill(0);
+    if there == 0 { Ok(()) } else { source.read_exact_at(&mut buf[..there], offset) }
+}
+
 /// Where two slices of one length differ; runs closer than [`JOIN`] are one.
 fn changed_runs(old: &[u8], new: &[u8]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -126,11 +155,12 @@ fn changed_runs(old: &[u8], new: &[u8]) -> Vec<Range<usize>> {
 
 impl<R: ReadAt> ReadAt for Draft<R> {
     fn size(&self) -> u64 {
-        self.source.size()
+        self.size
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.source.read_exact_at(buf, offset)?;
+        checked_range(offset, buf.len(), self.size)?;
+        read_padded(&self.source, buf, offset)?;
         let end = offset + buf.len() as u64;
         for (start, page) in self.pages.range(offset - offset % PAGE..end) {
             let (from, to) = ((*start).max(offset), (start + page.len() as u64).min(end));
@@ -174,7 +204,10 @@ mod tests {
             draft.read_exact_at(&mut buf, from as u64).unwrap();
             prop_assert_eq!(&buf, &copy[from..from + len]);
             let mut again = Draft::new(&source);
+            let mut past = 0;
             for change in draft.changes().unwrap() {
+                prop_assert!(change.offset >= past);
+                past = change.offset + change.bytes.len() as u64;
                 again.write(change.offset, &change.bytes).unwrap();
             }
             let patch = draft.into_patch().unwrap();
@@ -183,5 +216,16 @@ mod tests {
             Overlay::new(&source, patch).read_exact_at(&mut patched, 0).unwrap();
             prop_assert_eq!(patched, copy);
         }
+    }
+
+    #[test]
+    fn what_is_written_back_is_no_change() {
+        let source: Vec<u8> = vec![1; 9000];
+        let mut draft = Draft::new(&source);
+        draft.write(4090, &[2; 12]).unwrap();
+        assert_eq!(draft.changes().unwrap(), [Change { offset: 4090, bytes: vec![2; 12] }]);
+        assert_eq!(format!("{:?}", draft.changes().unwrap()), "[Change { 12 bytes at 4090 }]");
+        draft.write(4090, &[1; 12]).unwrap();
+        assert!(draft.changes().unwrap().is_empty());
     }
 }

@@ -12,7 +12,7 @@ mod progress;
 mod read_at;
 mod write_at;
 
-pub use draft::{Change, Draft};
+pub use draft::{Change, Draft, Pages};
 pub use file::SourceFile;
 pub use new_path::{
     NewDir, NewFile, NewPathError, Privacy, UNFINISHED, is_anything_unfinished, replace_file,

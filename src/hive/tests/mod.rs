@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::{Editor, Hive, HiveEdit, HiveError};
+use super::{Editor, Hive, HiveError};
+use crate::io::Change;
 
 /// An empty hive of that minor version, with `bins` pages in one bin and `slack` bytes after it.
 pub fn empty_hive(minor: u32, bins: usize, slack: usize) -> Vec<u8> {
@@ -121,7 +122,7 @@ pub fn real_hives(archive: &str) -> Option<BTreeMap<String, Vec<u8>>> {
 }
 
 /// The file with edits in it.
-pub fn apply(file: &[u8], edits: &[HiveEdit]) -> Vec<u8> {
+pub fn apply(file: &[u8], edits: &[Change]) -> Vec<u8> {
     let mut file = file.to_vec();
     for edit in edits {
         file[edit.offset as usize..][..edit.bytes.len()].copy_from_slice(&edit.bytes);

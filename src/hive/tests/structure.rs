@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::HiveEdit;
+use crate::io::Change;
 
 fn word(file: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(file[at..at + 4].try_into().unwrap())
@@ -133,7 +133,7 @@ pub fn leaked(file: &[u8]) -> BTreeSet<u32> {
 }
 
 /// What must hold after an edit of `before`, whatever it was.
-pub fn check_edit(before: &[u8], after: &[u8], edits: &[HiveEdit]) {
+pub fn check_edit(before: &[u8], after: &[u8], edits: &[Change]) {
     assert_eq!(before.len(), after.len());
     if edits.is_empty() {
         return;
