@@ -40,7 +40,7 @@ pub struct Draft<R> {
     pages: Pages,
 }
 
-/// A draft's pages by offset; all of [`PAGE`] bytes, zeros past the end of the source.
+/// A draft's pages by offset; all of 4096 bytes, zeros past the end of the source.
 pub type Pages = BTreeMap<u64, Vec<u8>>;
 
 impl<R> fmt::Debug for Draft<R> {
