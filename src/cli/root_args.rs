@@ -7,14 +7,14 @@ use clap::ValueEnum;
 use super::{Classify, Console, Exit, Failure};
 use crate::disk::{self, Disk, DiskError};
 use crate::io::PatchError;
-use crate::root::{Examination, FirstBoot, RootError, SealReport};
+use crate::root::{Audit, Finding, FirstBoot, LogReplay, RootError, SealReport};
 
 /// How a clone's first boot finds its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FirstBootArg {
     /// Setup reads autounattend.xml from the answer CD; the CD must be there.
     AnswerCd,
-    /// cloudbase-init does it; no pointer is set.
+    /// cloudbase-init does it; no pointer is set, and its own answer file stays.
     CloudbaseInit,
     /// Nothing does; no pointer is set, and somebody answers Windows' questions.
     None,
@@ -25,7 +25,8 @@ impl FirstBootArg {
     pub fn with_drive(self, drive: char) -> FirstBoot {
         match self {
             Self::AnswerCd => FirstBoot::AnswerCd { drive },
-            Self::CloudbaseInit | Self::None => FirstBoot::NoPointer,
+            Self::CloudbaseInit => FirstBoot::CloudbaseInit,
+            Self::None => FirstBoot::Nothing,
         }
     }
 }
@@ -44,15 +45,38 @@ pub fn open_disk(path: &Path) -> Result<Disk, Failure> {
     disk::open(path).map_err(|e| Failure::from(e).context(path.display()))
 }
 
-/// Says what does not stand against a root, but should be known.
-pub fn warn_about(examination: &Examination, console: &Console) {
-    for warning in &examination.warnings {
-        console.warn(warning);
+/// What is done with a hive that was not written out whole.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ReplayArgs {
+    /// Refuse a registry hive that needs its logs, instead of reading them with it.
+    #[arg(long)]
+    no_replay_logs: bool,
+}
+
+impl ReplayArgs {
+    /// The choice.
+    pub fn replay(self) -> LogReplay {
+        if self.no_replay_logs { LogReplay::Refuse } else { LogReplay::Replay }
     }
 }
 
-/// Says which cached answer files do not get into the sealed root.
+/// Says what should be known of a root.
+pub fn warn_about(audit: &Audit, console: &Console) {
+    for finding in audit.remarks() {
+        console.warn(remark(finding));
+    }
+}
+
+/// A finding in one line.
+pub fn remark(finding: &Finding) -> String {
+    format!("{}: {}", finding.check.id, finding.saw)
+}
+
+/// Says what sealing does beside the pointer.
 pub fn tell_scrubbed(report: &SealReport, console: &Console) {
+    if let Some(logs) = &report.replayed {
+        console.note(format!("{}: {} entries of its logs are laid over it", logs.hive, logs.entries));
+    }
     for path in &report.answer_files_scrubbed {
         console.note(format!("\\{path}: zeroed and removed"));
     }
@@ -86,17 +110,18 @@ impl Classify for RootError {
         match self {
             Self::Read { .. } => Exit::Failed,
             Self::Patch(error) => error.exit(),
+            Self::Unfit { .. } => Exit::Rejected,
             _ => Exit::Refused,
         }
     }
 
     fn cure(&self) -> Option<String> {
-        let Self::Refused { refusals } = self else { return None };
-        let mut cures: Vec<_> =
-            refusals.iter().map(|refusal| format!("{refusal}: {}", refusal.cure())).collect();
-        if let [_] = cures.as_slice() {
-            cures = refusals.iter().map(|refusal| refusal.cure().to_owned()).collect();
+        let (Self::Refused { findings } | Self::Unfit { findings }) = self else { return None };
+        if let [finding] = findings.as_slice() {
+            return Some(finding.cure().to_owned());
         }
+        let cures: Vec<_> =
+            findings.iter().map(|finding| format!("{}: {}", finding.saw, finding.cure())).collect();
         Some(cures.join("\n  "))
     }
 }
