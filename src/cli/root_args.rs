@@ -121,7 +121,7 @@ impl Classify for RootError {
             return Some(finding.cure().to_owned());
         }
         let cures: Vec<_> =
-            findings.iter().map(|finding| format!("{}: {}", finding.saw, finding.cure())).collect();
+            findings.iter().map(|finding| format!("{}: {}", finding.check.id, finding.cure())).collect();
         Some(cures.join("\n  "))
     }
 }

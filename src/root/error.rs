@@ -78,7 +78,7 @@ pub enum RootError {
         findings: Vec<Finding>,
     },
     /// The root fails checks, and is not published so.
-    #[error("the root is not fit to publish: {}", told(findings))]
+    #[error("the root is not fit to publish: {}", named(findings))]
     Unfit {
         /// Every check that it fails.
         findings: Vec<Finding>,
@@ -87,4 +87,9 @@ pub enum RootError {
 
 fn told(findings: &[Finding]) -> String {
     findings.iter().map(|finding| finding.saw.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+fn named(findings: &[Finding]) -> String {
+    let named = findings.iter().map(|finding| format!("{}: {}", finding.check.id, finding.saw));
+    named.collect::<Vec<_>>().join("; ")
 }
