@@ -284,22 +284,50 @@ fn what_is_not_unlinked_is_emptied_or_refused() {
     }
     assert!(!holds(&fs::read(&image).unwrap(), SECRET));
     judge(&image, &expected, &[], "packed", 300);
+}
 
-    // A cluster that $Bitmap calls free, or the file system's own: not touched.
-    let other = make_volume(folder.path(), 16 << 20, &["-c", "4096"]);
-    let mounted = Mounted::new(&other, "");
-    mounted.write("unattend.xml", &noise(1, 9000));
+#[test]
+fn what_contradicts_the_cluster_map_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = make_volume(folder.path(), 16 << 20, &["-c", "4096"]);
+    let mounted = Mounted::new(&image, "");
+    mounted.write("p/unattend.xml", &noise(1, 9000));
+    for number in 0..100 {
+        mounted.write(&format!("p/a long name, number {number}"), b"");
+    }
     mounted.unmount();
-    let mut raw = fs::read(&other).unwrap();
-    let place = {
-        let volume = Volume::open(raw.as_slice()).unwrap();
-        let cluster =
-            volume.file("unattend.xml").unwrap().unwrap().extents()[0].volume_offset.unwrap() / 4096;
-        volume.bitmap().unwrap().extents()[0].volume_offset.unwrap() as usize + (cluster / 8) as usize
+    let whole = fs::read(&image).unwrap();
+    let refused_with = |raw: Vec<u8>| {
+        fs::write(&image, raw).unwrap();
+        refused(&image, "p/unattend.xml").to_string()
     };
-    raw[place] = 0;
-    fs::write(&other, raw).unwrap();
-    assert!(refused(&other, "unattend.xml").to_string().contains("free"));
+    let volume = Volume::open(whole.as_slice()).unwrap();
+    let cluster = volume.file("p/unattend.xml").unwrap().unwrap().extents()[0].volume_offset.unwrap() / 4096;
+    let map = volume.bitmap().unwrap().extents()[0].volume_offset.unwrap();
+    let without = |cluster: u64| {
+        let mut raw = whole.clone();
+        raw[(map + cluster / 8) as usize] &= !(1 << (cluster % 8));
+        raw
+    };
+    assert!(refused_with(without(cluster)).contains("free"));
+    // One of its folder's index.
+    let node = whole.chunks(4096).rposition(|bytes| bytes.starts_with(b"INDX")).unwrap();
+    assert!(refused_with(without(node as u64)).contains("free"));
+    // One of the file system's own: $MFT.
+    assert!(refused_with(without(4)).contains("record 0: it uses a cluster that $Bitmap calls free"));
+    // Its run of three clusters leads to $MFT, or into its folder's index.
+    let place = cluster.to_le_bytes();
+    let length = place.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let run = |cluster: u64| [&[(length as u8) << 4 | 1, 3], &cluster.to_le_bytes()[..length], &[0]].concat();
+    let at = whole.windows(length + 3).position(|bytes| bytes == run(cluster)).unwrap();
+    for other in [4, node as u64] {
+        let mut raw = whole.clone();
+        raw[at..at + length + 3].copy_from_slice(&run(other));
+        let said = refused_with(raw);
+        assert!(said.contains("belongs to the file system") || said.contains("free"), "{said}");
+    }
+    fs::write(&image, &whole).unwrap();
+    assert!(scrub(&image, &["p/unattend.xml".to_owned()])[0].emptied.is_none());
 }
 
 #[test]

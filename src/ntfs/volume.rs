@@ -15,6 +15,8 @@ pub(super) const LOGFILE_RECORD: u64 = 2;
 pub(super) const VOLUME_RECORD: u64 = 3;
 const ROOT_RECORD: u64 = 5;
 pub(super) const BITMAP_RECORD: u64 = 6;
+/// The last of the file system's own files with clusters that must not be another file's.
+pub(super) const LAST_SYSTEM_RECORD: u64 = 11;
 /// Windows allows 16 KiB.
 const MAX_REPARSE: u64 = 16 << 10;
 
