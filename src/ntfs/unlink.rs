@@ -16,12 +16,10 @@ use super::consistency::Claim;
 use super::edit::empty_attribute;
 use super::index::Index;
 use super::record::{FileRecord, le16, le64};
-use super::volume::{BITMAP_RECORD, LAST_SYSTEM_RECORD};
+use super::volume::{BITMAP_RECORD, FIRST_USER_RECORD, LAST_SYSTEM_RECORD};
 use super::{FileReference, NtfsError};
 use crate::io::{Change, Draft, ReadAt};
 
-/// The records below are the file system's own.
-const FIRST_USER_RECORD: u64 = 24;
 /// What is zeroed at most, in bytes: answer files are a few KiB.
 const MAX_SIZE: u64 = 32 << 20;
 /// Windows allows 1023 hard links.
