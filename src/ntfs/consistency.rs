@@ -1,13 +1,14 @@
 //! Does $Bitmap agree with the files? Only then may clusters be left out by it, or written.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 
 use super::attribute::{Attribute, Body, DATA, attributes};
 use super::attribute_list::Mft;
 use super::record::{FileRecord, le16};
 use super::runs::{self, Run};
-use super::volume::{BITMAP_RECORD, LAST_SYSTEM_RECORD};
+use super::volume::{BITMAP_RECORD, FIRST_USER_RECORD, LAST_SYSTEM_RECORD};
 use super::{NtfsError, Volume};
 use crate::io::ReadAt;
 
@@ -24,12 +25,34 @@ pub(super) struct Claim {
     pub record: u64,
 }
 
+/// Where the bitmaps of a volume call something free that is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contradiction {
+    /// The file record with this number is in use; $MFT's bitmap says it is not.
+    Record(u64),
+    /// The file record with this number uses a cluster that $Bitmap calls free.
+    Clusters(u64),
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(record) => {
+                write!(f, "its $MFT's bitmap calls file record {record} free, which is in use")
+            }
+            Self::Clusters(record) => {
+                write!(f, "its $Bitmap calls clusters free that file record {record} uses")
+            }
+        }
+    }
+}
+
 impl<R: ReadAt> Volume<R> {
-    /// The first file record found to use a cluster that $Bitmap calls free; `None` where there is none.
+    /// The first contradiction found between the volume's bitmaps and its files; `None` where there is none.
     ///
     /// Every record in use is looked at, and every attribute of it that has clusters: all of $MFT is read. A volume
-    /// that was shut down in peace has no such record; a disk error, or a tool that wrote to it, can make one.
-    pub fn record_in_free_clusters(&self) -> Result<Option<u64>, NtfsError> {
+    /// that was shut down in peace has none; a disk error, or a tool that wrote to it, can make one.
+    pub fn contradiction(&self) -> Result<Option<Contradiction>, NtfsError> {
         let geometry = &self.mft.geometry;
         let own = self.mft.stream.runs_from(0);
         let clusters = own.iter().try_fold(0u64, |sum, run| run.volume_cluster.map(|_| sum + run.clusters));
@@ -37,17 +60,26 @@ impl<R: ReadAt> Volume<R> {
             let why = "$MFT has holes, or more clusters than the volume";
             return Err(NtfsError::DamagedFile { record: 0, why });
         }
+        let bitmap = self.mft_bitmap()?;
         let mut used = Vec::new();
         let size = self.mft.records() * geometry.record_size;
         let mut chunk = Vec::new();
         for start in (0..size).step_by(CHUNK as usize) {
             chunk.resize(CHUNK.min(size - start) as usize, 0);
             self.mft.stream.read(&self.mft.volume, geometry, &mut chunk, start)?;
+            // CHUNK has a multiple of 8 records.
+            let first = start / geometry.record_size;
+            let mut bits = vec![0; (chunk.len() as u64 / geometry.record_size).div_ceil(8) as usize];
+            let there = bitmap.size().saturating_sub(first / 8).min(bits.len() as u64) as usize;
+            bitmap.read_bytes(&mut bits[..there], first / 8)?;
             for (n, bytes) in chunk.chunks_exact(geometry.record_size as usize).enumerate() {
-                let number = start / geometry.record_size + n as u64;
+                let number = first + n as u64;
                 // A record that was never used may hold anything; BAAD marks one that was.
                 let known = bytes.starts_with(b"FILE") || bytes.starts_with(b"BAAD");
                 if known && le16(bytes, 22) & 1 != 0 {
+                    if number >= FIRST_USER_RECORD && bits[n / 8] >> (n % 8) & 1 == 0 {
+                        return Ok(Some(Contradiction::Record(number)));
+                    }
                     let record = FileRecord::parse(number, bytes.to_vec())?;
                     let found = self.mft.clusters(&[record], |_| true)?;
                     used.extend(found.into_iter().map(|clusters| Claim { clusters, record: number }));
@@ -56,14 +88,14 @@ impl<R: ReadAt> Volume<R> {
             if used.len() >= BATCH
                 && let Some(record) = self.first_in_free(&mut used)?
             {
-                return Ok(Some(record));
+                return Ok(Some(Contradiction::Clusters(record)));
             }
         }
-        self.first_in_free(&mut used)
+        Ok(self.first_in_free(&mut used)?.map(Contradiction::Clusters))
     }
 
-    /// As [`Volume::record_in_free_clusters`], but of the file system's own files and of those at `records` alone,
-    /// with little read; no two of them may have a cluster in common.
+    /// The first file found to use a cluster that $Bitmap calls free, of the file system's own and of those with
+    /// the first records `records`; little is read. An error where two of them have a cluster in common.
     pub fn file_in_free_clusters(
         &self,
         records: impl IntoIterator<Item = u64>,
