@@ -7,26 +7,25 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::attribute::{
-    ATTRIBUTE_LIST, Attribute, BITMAP, Body, COMPRESSED, DATA, ENCRYPTED, FILE_NAME, I30, INDEX_ALLOCATION,
-    OBJECT_ID, REPARSE_POINT, SPARSE, attributes,
+    ATTRIBUTE_LIST, Attribute, BITMAP, Body, COMPRESSED, DATA, ENCRYPTED, FILE_NAME, OBJECT_ID, OBJECT_IDS,
+    REPARSE_POINT, SPARSE, attributes,
 };
 use super::attribute_list::Mft;
 use super::boot::Geometry;
+use super::consistency::Claim;
 use super::edit::empty_attribute;
 use super::index::Index;
 use super::record::{FileRecord, le16, le64};
-use super::volume::BITMAP_RECORD;
-use super::{FileReference, NtfsError, runs};
+use super::volume::{BITMAP_RECORD, FIRST_USER_RECORD, LAST_SYSTEM_RECORD};
+use super::{FileReference, NtfsError};
 use crate::io::{Change, Draft, ReadAt};
 
-/// The records below are the file system's own.
-const FIRST_USER_RECORD: u64 = 24;
-/// The last of those with clusters that must not be a file's.
-const LAST_SYSTEM_RECORD: u64 = 11;
 /// What is zeroed at most, in bytes: answer files are a few KiB.
 const MAX_SIZE: u64 = 32 << 20;
 /// Windows allows 1023 hard links.
 const MAX_NAMES: usize = 2048;
+/// The folder of the file system's later files.
+const EXTEND_RECORD: u64 = 11;
 const STANDARD_INFORMATION: u32 = 0x10;
 const SECURITY_DESCRIPTOR: u32 = 0x50;
 const EA_INFORMATION: u32 = 0xd0;
@@ -48,14 +47,10 @@ pub struct Unlinked {
 /// it, and is said to be emptied. Compressed, sparse and encrypted files and reparse points are refused.
 pub fn unlink(partition: &dyn ReadAt, file: FileReference) -> Result<Unlinked, NtfsError> {
     let target = Target::of(&open(partition)?, file)?;
-    let why = if target.has_object_id {
-        "it has an object identifier, which an index of its own names"
-    } else {
-        match target.remove(partition)? {
-            Some(changes) => return Ok(Unlinked { changes, emptied: None }),
-            None => "its directory's index has no room to be put together anew",
-        }
-    };
+    if let Some(changes) = target.remove(partition)? {
+        return Ok(Unlinked { changes, emptied: None });
+    }
+    let why = "its directory's index has no room to be put together anew";
     Ok(Unlinked { changes: target.empty(partition)?, emptied: Some(why) })
 }
 
@@ -71,7 +66,8 @@ struct Target {
     records: Vec<FileRecord>,
     /// How many names it has in each directory.
     parents: BTreeMap<FileReference, usize>,
-    has_object_id: bool,
+    /// $ObjId, where that knows the file.
+    object_ids: Option<FileReference>,
 }
 
 impl Target {
@@ -118,7 +114,19 @@ impl Target {
                 return Err(base.damaged("its names are not those that its directory has"));
             }
         }
-        Ok(Self { file, records, parents, has_object_id })
+        let object_ids = if has_object_id { object_ids(mft)? } else { None };
+        let object_ids = match object_ids {
+            Some(index) => {
+                let record = mft.base_record(index.record)?;
+                match Index::open_named(mft, &record, OBJECT_IDS)?.count(file)? {
+                    0 => None,
+                    1 => Some(index),
+                    _ => return Err(record.damaged("its index has two object identifiers for one file")),
+                }
+            }
+            None => None,
+        };
+        Ok(Self { file, records, parents, object_ids })
     }
 
     /// The changes that unlink it; `None`: an index has no room.
@@ -134,6 +142,16 @@ impl Target {
                 drop(mft);
                 apply(&mut draft, changes)?;
             }
+        }
+        if let Some(index) = self.object_ids {
+            let mft = open(&draft)?;
+            let record = mft.base_record(index.record)?;
+            let Some(changes) = Index::open_named(&mft, &record, OBJECT_IDS)?.remove(&record, self.file)?
+            else {
+                return Ok(None);
+            };
+            drop(mft);
+            apply(&mut draft, changes)?;
         }
         let mft = open(&draft)?;
         let changes = self.zero_and_free(&mft, |_| true)?;
@@ -206,22 +224,14 @@ impl Target {
         mft: &Mft<R>,
         which: impl Fn(&Attribute<'_>) -> bool,
     ) -> Result<Vec<Change>, NtfsError> {
-        let damaged = |why| NtfsError::DamagedFile { record: self.file.record, why };
-        let mut own = clusters(mft, &self.records, which)?;
-        own.sort_by_key(|range| range.start);
-        if own.windows(2).any(|pair| pair[1].start < pair[0].end) {
-            return Err(damaged("it has a cluster twice"));
-        }
+        let own = mft.clusters(&self.records, which)?;
         let cluster_size = mft.geometry.cluster_size;
-        let total: u64 = own.iter().map(|range| range.end - range.start).sum();
+        let total = own.iter().fold(0u64, |sum, range| sum.saturating_add(range.end - range.start));
         if total > MAX_SIZE / cluster_size {
             let why = "it is larger than any answer file";
             return Err(NtfsError::Unlink { record: self.file.record, why });
         }
-        let others = self.foreign(mft)?;
-        if own.iter().any(|own| others.iter().any(|other| own.start < other.end && other.start < own.end)) {
-            return Err(damaged("it has a cluster that belongs to the file system"));
-        }
+        self.check_clusters(mft, &own)?;
         let mut changes: Vec<_> = own
             .iter()
             .map(|range| Change {
@@ -236,20 +246,30 @@ impl Target {
         Ok(changes)
     }
 
-    /// Clusters of the file system itself and of the indexes that are edited.
-    fn foreign<R: ReadAt>(&self, mft: &Mft<R>) -> Result<Vec<Range<u64>>, NtfsError> {
-        let mut others = Vec::new();
-        for number in 0..=LAST_SYSTEM_RECORD {
-            let base = mft.base_record(number)?;
-            others.extend(clusters(mft, &mft.records_of(&base)?, |_| true)?);
-        }
-        for parent in self.parents.keys() {
+    /// Makes sure that these clusters of the file, and those of the indexes that are edited, are nobody else's
+    /// among the file system's own, and in use.
+    fn check_clusters<R: ReadAt>(&self, mft: &Mft<R>, own: &[Range<u64>]) -> Result<(), NtfsError> {
+        let mut claims = mft.system_claims()?;
+        let mut claim = |record, found: Vec<Range<u64>>| {
+            claims.extend(found.into_iter().map(|clusters| Claim { clusters, record }));
+        };
+        claim(self.file.record, own.to_vec());
+        // The root folder is among the file system's own.
+        for parent in self.parents.keys().filter(|parent| parent.record > LAST_SYSTEM_RECORD) {
             let records = mft.records_of(&directory(mft, *parent)?)?;
-            others.extend(clusters(mft, &records, |found| {
-                found.kind == INDEX_ALLOCATION || found.kind == BITMAP && found.name == I30
-            })?);
+            claim(parent.record, mft.clusters(&records, |_| true)?);
         }
-        Ok(others)
+        if let Some(index) = self.object_ids {
+            let records = mft.records_of(&mft.base_record(index.record)?)?;
+            claim(index.record, mft.clusters(&records, |_| true)?);
+        }
+        match mft.first_free(claims)? {
+            None => Ok(()),
+            Some(record) => {
+                let why = "it uses a cluster that $Bitmap calls free";
+                Err(NtfsError::DamagedFile { record, why })
+            }
+        }
     }
 }
 
@@ -261,25 +281,15 @@ fn directory<R: ReadAt>(mft: &Mft<R>, parent: FileReference) -> Result<FileRecor
     Ok(record)
 }
 
-/// The clusters of some attributes, in no order; holes have none.
-fn clusters<R: ReadAt>(
-    mft: &Mft<R>,
-    records: &[FileRecord],
-    which: impl Fn(&Attribute<'_>) -> bool,
-) -> Result<Vec<Range<u64>>, NtfsError> {
-    let mut found = Vec::new();
-    for record in records {
-        for attribute in attributes(record)?.iter().filter(|attribute| which(attribute)) {
-            let Body::NonResident(extents) = attribute.body else { continue };
-            let (first, end) = (extents.first_cluster, extents.end_cluster);
-            runs::decode(extents.mapping_pairs, first, end, mft.geometry.clusters, &mut found)
-                .map_err(|why| record.damaged(why))?;
-        }
+/// \$Extend\$ObjId, where there is one.
+fn object_ids<R: ReadAt>(mft: &Mft<R>) -> Result<Option<FileReference>, NtfsError> {
+    let entries = Index::open(mft, &mft.base_record(EXTEND_RECORD)?)?.entries()?;
+    let Some(entry) = entries.into_iter().find(|entry| entry.name == "$ObjId") else { return Ok(None) };
+    let record = mft.base_record(entry.file.record)?;
+    if record.sequence() != entry.file.sequence {
+        return Err(record.damaged("a directory entry refers to a file that is no more"));
     }
-    Ok(found
-        .into_iter()
-        .filter_map(|run| run.volume_cluster.map(|start| start..start + run.clusters))
-        .collect())
+    Ok(Some(entry.file))
 }
 
 fn is_efs(attribute: &Attribute<'_>) -> bool {

@@ -39,6 +39,11 @@ impl HiveFile {
         logs: ["Windows\\System32\\config\\SECURITY.LOG1", "Windows\\System32\\config\\SECURITY.LOG2"],
     };
 
+    /// The hive's path and its logs'.
+    pub fn paths(self) -> [&'static str; 3] {
+        [self.path, self.logs[0], self.logs[1]]
+    }
+
     /// An error of this hive, with its path.
     pub fn error(self) -> impl Fn(HiveError) -> RootError {
         move |source| RootError::Hive { path: self.path, source }

@@ -34,6 +34,17 @@ impl<'v, 'd> Installation<'v, 'd> {
         Ok(Self { windows, system, software, pointer, cached })
     }
 
+    /// The records of the files that are judged here and edited by sealing.
+    pub fn relied_on(&self) -> Result<Vec<u64>, RootError> {
+        let own = self.windows.partition.number;
+        let here = self.cached.files.iter().filter(|file| file.partition == own);
+        let mut records: Vec<u64> = here.map(|file| file.file.record).collect();
+        for path in [HiveFile::SYSTEM, HiveFile::SOFTWARE].into_iter().flat_map(HiveFile::paths) {
+            records.extend(self.windows.file(path)?.map(|file| file.reference().record));
+        }
+        Ok(records)
+    }
+
     /// A path in the control set that Windows uses, which it calls CurrentControlSet when it runs.
     pub fn in_control_set(&self, path: &str) -> Result<String, RootError> {
         // Where the key is missing, there is one set only.

@@ -47,8 +47,9 @@ fn volume(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -> R
     }
     // An encrypted volume that holds Windows is never found to hold it.
     findings.pass(&BITLOCKER, "not encrypted");
-    match windows.volume.record_in_free_clusters().map_err(ntfs_error)? {
-        None => findings.pass(&CLUSTER_MAP, "$Bitmap agrees"),
+    let relied_on = installation.relied_on()?;
+    match windows.volume.file_in_free_clusters(relied_on).map_err(ntfs_error)? {
+        None => findings.pass(&CLUSTER_MAP, "$Bitmap agrees with the hives and metadata"),
         Some(record) => findings.object(
             &CLUSTER_MAP,
             format!(
