@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::root_args::{open_disk, warn_about};
+use super::root_args::{SpoolArg, open_disk, warn_about};
 use super::{Console, Failure};
 use crate::root::{self, RootFacts};
 
@@ -16,6 +16,8 @@ pub struct Args {
     /// The root disk: raw, qcow2 or a block device.
     #[arg(long, value_name = "DISK")]
     disk: PathBuf,
+    #[command(flatten)]
+    spool: SpoolArg,
     /// Print the facts, and what stands against the root, as JSON.
     #[arg(long)]
     json: bool,
@@ -31,7 +33,7 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
-    let disk = open_disk(&args.disk)?;
+    let disk = open_disk(&args.disk, &args.spool, console)?;
     let in_disk = |failure: Failure| failure.context(args.disk.display());
     let examination = root::examine(&disk).map_err(|e| in_disk(e.into()))?;
     if args.json {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::in_place;
-use super::root_args::{FirstBootArg, drive_letter, open_disk, tell_scrubbed, warn_about};
+use super::root_args::{FirstBootArg, SpoolArg, drive_letter, open_disk, tell_scrubbed, warn_about};
 use super::{Classify, Console, Exit, Failure};
 use crate::containerdisk::{Qcow2Image, Qcow2WriteError};
 use crate::io::{NewFile, NewPathError, Overlay, Privacy, Progress, ReadAt};
@@ -23,6 +23,8 @@ pub struct Args {
     /// The root disk: raw, qcow2 or a block device.
     #[arg(long, value_name = "DISK")]
     disk: PathBuf,
+    #[command(flatten)]
+    spool: SpoolArg,
     /// Write the sealed root as a new qcow2 file.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -31,10 +33,10 @@ pub struct Args {
     patch: Option<PathBuf>,
     /// Change the disk itself; the bytes replaced are kept in DISK.sealroot-undo. Whenever this is stopped, the
     /// next run ends with the old disk or the new one. A disk in use is refused.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "spool")]
     in_place: bool,
     /// Take back what --in-place did, if the disk was not written to since.
-    #[arg(long, conflicts_with_all = ["first_boot", "sysprep_drive", "remove_pointer"])]
+    #[arg(long, conflicts_with_all = ["first_boot", "sysprep_drive", "remove_pointer", "spool"])]
     undo: bool,
     /// The drive letter the answer CD will have.
     #[arg(long, value_name = "LETTER", default_value = "D", value_parser = drive_letter)]
@@ -69,7 +71,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let privacy = if args.patch.is_some() { Privacy::Secret } else { Privacy::Public };
     let new = target.map(|path| NewFile::create(path, privacy)).transpose()?;
     in_place::recover(&args.disk, console)?;
-    let disk = open_disk(&args.disk)?;
+    let disk = open_disk(&args.disk, &args.spool, console)?;
     let in_disk = |failure: Failure| failure.context(args.disk.display());
     let sealed = root::seal(&disk, &first_boot).map_err(|e| in_disk(e.into()))?;
     warn_about(&sealed.examination, console);
