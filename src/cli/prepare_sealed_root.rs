@@ -1,14 +1,16 @@
 //! `prepare-sealed-root`: the sealed derivative of a generalised root.
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 
 use super::in_place;
 use super::root_args::{FirstBootArg, SpoolArg, drive_letter, open_disk, tell_scrubbed, warn_about};
 use super::{Classify, Console, Exit, Failure};
-use crate::containerdisk::{Qcow2Image, Qcow2WriteError};
+use crate::containerdisk::{Qcow2Image, Qcow2WriteError, write_compressed};
 use crate::io::{NewFile, NewPathError, Overlay, Privacy, Progress, ReadAt};
-use crate::root::keep::{KeepError, Kept};
+use crate::root::keep::{CLUSTER, KeepError, Kept};
 use crate::root::{self, FirstBoot};
 
 /// Seal a generalised root: scrub cached answer files, point its first boot at the answer CD.
@@ -28,6 +30,9 @@ pub struct Args {
     /// Write the sealed root as a new qcow2 file.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// With --output: compress it, as `qemu-img convert -c` does.
+    #[arg(long, requires = "output", conflicts_with_all = ["patch", "in_place", "undo"])]
+    compress: bool,
     /// Write only what sealing changes, for `package --patch`.
     #[arg(long, value_name = "FILE")]
     patch: Option<PathBuf>,
@@ -85,9 +90,16 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         } else {
             let view = Overlay::new(&disk, sealed.patch);
             let kept = Kept::all(&view, console).map_err(|e| in_disk(e.into()))?;
-            let image = Qcow2Image::new(&kept);
-            let task = console.task("writing", image.size());
-            image.write(&mut file, &*task).map_err(|e| Failure::from(e).context(&shown))?;
+            let written = if args.compress {
+                let task = console.task("writing", kept.clusters().count() * CLUSTER);
+                let workers = available_parallelism().unwrap_or(NonZeroUsize::MIN);
+                write_compressed(&kept, file.as_file(), workers, &*task)
+            } else {
+                let image = Qcow2Image::new(&kept);
+                let task = console.task("writing", image.size());
+                image.write(&mut file, &*task)
+            };
+            written.map_err(|e| Failure::from(e).context(&shown))?;
         }
         file.finish()?;
     }
