@@ -48,8 +48,11 @@ pub enum SpoolError {
         /// Where in the packed file, in bytes.
         offset: u64,
     },
-    /// The packed bytes make no sense.
-    #[error("the {format} data is damaged, at offset {offset} or shortly before; fetch or copy it again")]
+    /// The packed bytes make no sense, or take more memory than zstd uses unless told to.
+    #[error(
+        "the {format} data can't be unpacked, at offset {offset} or shortly before; is it damaged? Fetch or copy it \
+         again"
+    )]
     Damaged {
         /// gzip or zstd.
         format: &'static str,
