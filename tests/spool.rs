@@ -383,3 +383,34 @@ fn without_a_spool_it_is_named_and_in_place_nothing_is_done() {
     // Too short to be anything.
     refused(&place.audit(), 4, &["512-byte sectors"]);
 }
+
+#[test]
+fn a_build_of_a_packed_disk_makes_the_same_image_and_is_kept() {
+    let place = Place::new();
+    fs::write(&place.source, packed("gzip", &["-1", "-c"], place.root.path())).unwrap();
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/demo.toml");
+    let build = |disk: &Path, out: &str, args: &[&str]| {
+        let mut build = Command::new(env!("CARGO_BIN_EXE_sealroot"));
+        build.arg("build").arg(&recipe).arg("--disk").arg(disk).args(args);
+        build
+            .arg("--spool")
+            .arg(&place.spool)
+            .arg("--output")
+            .arg(place.root.folder().join(out))
+            .output()
+            .unwrap()
+    };
+    done(build(&place.source, "packed", &["--dry-run"]));
+    let of_packed = done(build(&place.source, "packed", &[]));
+    let of_raw = done(build(place.root.path(), "raw", &[]));
+    assert!(!of_packed.stdout.is_empty() && of_packed.stdout == of_raw.stdout);
+    let again = done(build(&place.source, "packed", &[]));
+    assert!(again.stdout == of_packed.stdout);
+    let said = stderr(&again);
+    assert!(
+        said.contains("was unpacked before")
+            && said.lines().any(|l| l.starts_with("package") && l.contains("(kept)")),
+        "{said}"
+    );
+    assert_eq!(files(&place.spool).len(), 1);
+}
