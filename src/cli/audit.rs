@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::root_args::{ReplayArgs, open_disk, tell_scrubbed};
+use super::root_args::{ReplayArgs, SpoolArg, open_disk, tell_scrubbed};
 use super::{Console, Failure};
 use crate::disk::Disk;
 use crate::io::Overlay;
@@ -22,13 +22,15 @@ pub struct Args {
     /// The root disk: raw, qcow2 or a block device.
     #[arg(long, value_name = "DISK", required_unless_present = "list")]
     disk: Option<PathBuf>,
+    #[command(flatten)]
+    spool: SpoolArg,
     /// Hold the root to this recipe, sealed as it says.
     #[arg(long, value_name = "RECIPE")]
     recipe: Option<PathBuf>,
     #[command(flatten)]
     replay: ReplayArgs,
     /// Print the table of checks: what each asks, why, and what to do.
-    #[arg(long, conflicts_with_all = ["disk", "recipe", "no_replay_logs"])]
+    #[arg(long, conflicts_with_all = ["disk", "recipe", "spool", "no_replay_logs"])]
     list: bool,
     /// Print it as JSON.
     #[arg(long)]
@@ -49,7 +51,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         return Ok(());
     };
     let recipe = args.recipe.map(|recipe| recipe::load(&recipe, &[])).transpose()?;
-    let disk = open_disk(&path)?;
+    let disk = open_disk(&path, &args.spool, console)?;
     let in_disk = |error| Failure::from(error).context(path.display());
     let replay = args.replay.replay();
     let audit = match recipe {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::registry_args::RegistryArgs;
-use super::root_args::{FirstBootArg, ReplayArgs, drive_letter, open_disk, remark, tell_scrubbed};
+use super::root_args::{FirstBootArg, ReplayArgs, SpoolArg, drive_letter, open_disk, remark, tell_scrubbed};
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{Packaging, PublishError, Published, Target, publish};
 use crate::containerdisk::{Compression, CreatedError, Image, LayerError, LevelError, created_from_epoch};
@@ -29,6 +29,8 @@ pub struct Args {
     /// The root disk: raw, qcow2 or a block device.
     #[arg(long, value_name = "DISK")]
     disk: PathBuf,
+    #[command(flatten)]
+    spool: SpoolArg,
     /// Seal it on the way, as `prepare-sealed-root` would; the disk is not changed.
     #[arg(long, conflicts_with_all = ["patch", "no_audit"])]
     seal: bool,
@@ -83,7 +85,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let compression = compression(args.compression, args.level)?;
     let registry = open_registry(args.push.as_deref(), &args.registry)?;
     let policy = policy(&args)?;
-    let disk = open_disk(&args.disk)?;
+    let disk = open_disk(&args.disk, &args.spool, console)?;
     let patch = patch(&args, &policy, &disk, console)?;
     let view = Overlay::new(&disk, patch);
     if !args.no_audit {

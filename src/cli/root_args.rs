@@ -1,12 +1,14 @@
 //! What every command that reads a root disk shares: opening it, and what its errors mean.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
 use super::{Classify, Console, Exit, Failure};
+use crate::disk::spool::{self, SpoolError};
 use crate::disk::{self, Disk, DiskError};
 use crate::io::PatchError;
+use crate::root::keep::MAX_DISK;
 use crate::root::{Audit, Finding, FirstBoot, LogReplay, RootError, SealReport};
 
 /// How a clone's first boot finds its answers.
@@ -40,9 +42,37 @@ pub fn drive_letter(text: &str) -> Result<char, String> {
     }
 }
 
-/// Opens a root disk for reading.
-pub fn open_disk(path: &Path) -> Result<Disk, Failure> {
-    disk::open(path).map_err(|e| Failure::from(e).context(path.display()))
+/// Where a packed disk is unpacked.
+#[derive(Debug, clap::Args)]
+pub struct SpoolArg {
+    /// Where to unpack a disk that is packed by gzip or zstd. It is kept there, and used by the next command that
+    /// names the same, unchanged file.
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+}
+
+/// Opens a root disk for reading; a packed one is unpacked first, where that is asked for.
+pub fn open_disk(path: &Path, spool: &SpoolArg, console: &Console) -> Result<Disk, Failure> {
+    let spooled = spool.unpacked(path, console)?;
+    disk::open(spooled.as_deref().unwrap_or(path)).map_err(|e| Failure::from(e).context(path.display()))
+}
+
+impl SpoolArg {
+    /// The unpacked file of a disk that is packed; none where it is not, or where it is to be left so.
+    pub fn unpacked(&self, path: &Path, console: &Console) -> Result<Option<PathBuf>, Failure> {
+        let Some(folder) = &self.spool else { return Ok(None) };
+        let spooled = spool::unpack(path, folder, MAX_DISK, console)
+            .map_err(|e| Failure::from(e).context(path.display()))?;
+        Ok(spooled.map(|spooled| {
+            let what = if spooled.found {
+                "was unpacked before"
+            } else {
+                "is unpacked, for the next commands too; remove it when it is no longer wanted"
+            };
+            console.note(format!("{}: {} {what}", path.display(), spooled.path.display()));
+            spooled.path
+        }))
+    }
 }
 
 /// What is done with a hive that was not written out whole.
@@ -90,6 +120,17 @@ impl Classify for DiskError {
         match self {
             Self::Open(_) | Self::Read { .. } => Exit::Failed,
             Self::Journal(error) => error.exit(),
+            _ => Exit::Refused,
+        }
+    }
+}
+
+impl Classify for SpoolError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Disk(error) => error.exit(),
+            Self::Write(error) => error.exit(),
+            Self::Interrupted(error) => error.exit(),
             _ => Exit::Refused,
         }
     }
