@@ -422,7 +422,7 @@ fn folders_that_loop_or_go_deep_are_searched_to_their_end() {
         fs::write(volume.path(), bytes).unwrap();
     });
     let output = sealroot(&["audit", "--disk", path_str(disk.path())]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(3), "{said}");
     let path = format!(r"\Windows\Panther\{}unattend.xml holds a password", r"d\".repeat(25));
     assert!(said.contains(&path), "{said}");
@@ -454,7 +454,7 @@ fn a_sealed_root_has_no_answer_files_and_not_their_bytes() {
     // As it is, it must not be published.
     let audit = sealroot(&["audit", "--disk", path]);
     assert_eq!(audit.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&audit.stderr).contains("holds a password"));
+    assert!(String::from_utf8_lossy(&audit.stdout).contains("holds a password"));
 
     let sealed = disk.folder().join("sealed.qcow2");
     let output = sealroot(&["prepare-sealed-root", "--disk", path, "--output", path_str(&sealed), "--json"]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::root_args::{ReplayArgs, SpoolArg, open_disk, tell_scrubbed};
-use super::{Console, Failure};
+use super::{Console, Exit, Failure};
 use crate::disk::Disk;
 use crate::io::Overlay;
 use crate::recipe;
@@ -70,8 +70,12 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         console.note("fit to publish");
         return Ok(());
     }
-    let findings = audit.findings.into_iter().filter(Finding::stops).collect();
-    Err(in_disk(RootError::Unfit { findings }))
+    // The whole story is told already.
+    let mut failed: Vec<_> =
+        audit.findings.iter().filter(|finding| finding.stops()).map(|finding| finding.check.id).collect();
+    failed.dedup();
+    let message = format!("{}: the root is not fit to publish: {}", path.display(), failed.join(", "));
+    Err(Failure::new(Exit::Rejected, message))
 }
 
 /// Audits the root as sealing leaves it; as it is, where it can't be sealed.
