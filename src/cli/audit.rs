@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::root_args::{ReplayArgs, SpoolArg, open_disk, tell_scrubbed};
+use super::root_args::{ReplayArgs, SpoolArg, one_line, open_disk};
 use super::{Console, Exit, Failure};
 use crate::disk::Disk;
 use crate::io::Overlay;
@@ -32,7 +32,7 @@ pub struct Args {
     /// Print the table of checks: what each asks, why, and what to do.
     #[arg(long, conflicts_with_all = ["disk", "recipe", "spool", "no_replay_logs"])]
     list: bool,
-    /// Print it as JSON.
+    /// Print the audit, or the table, as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -88,7 +88,10 @@ fn audit_sealed(
     let Some(first_boot) = &policy.first_boot else { return root::audit(disk, policy, replay) };
     match root::seal(disk, first_boot, replay) {
         Ok(sealed) => {
-            tell_scrubbed(&sealed.report, console);
+            for path in sealed.report.answer_files_scrubbed.iter().chain(&sealed.report.answer_files_emptied)
+            {
+                console.note(format!("sealing would remove \\{}", one_line(path)));
+            }
             root::audit(&Overlay::new(disk, sealed.patch), policy, replay)
         }
         Err(RootError::Refused { .. }) => root::audit(disk, policy, replay),
@@ -123,7 +126,7 @@ fn facts(facts: &RootFacts) -> String {
     };
     let rows = [
         ("size", format!("{} bytes", facts.virtual_size)),
-        ("pointer", facts.pointer.clone().unwrap_or_else(|| "none".into())),
+        ("pointer", facts.pointer.as_ref().map_or("none".into(), |pointer| one_line(pointer))),
         ("not shipped", not_shipped),
     ];
     rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()

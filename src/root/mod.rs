@@ -11,6 +11,7 @@ mod facts;
 mod hives;
 mod installation;
 pub mod keep;
+mod pointer;
 mod scrub;
 mod seal;
 mod walk;
