@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -44,6 +44,10 @@ struct State {
     waiting: Option<Instant>,
     /// The digest, or why there is none. Nothing until the end.
     end: Option<Result<Digest, RegistryError>>,
+    /// What comes first, and then the rest; taken away when the feed is closed.
+    first: Option<Bytes>,
+    items: Option<mpsc::Receiver<Item>>,
+    waker: Option<Waker>,
 }
 
 /// Watches a body from outside while the connection takes it.
@@ -53,25 +57,41 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// A body out of what `items` brings. `meter` reaches `before` and each byte that follows.
-    pub(super) fn body(items: mpsc::Receiver<Item>, meter: Arc<Meter>, before: u64) -> (Self, Body) {
-        let (feed, chunks) = Self::chunks(items, meter, before);
+    /// A body out of `first` and what `items` brings. `meter` reaches `before` and each byte that follows.
+    pub(super) fn body(
+        first: Bytes,
+        items: mpsc::Receiver<Item>,
+        meter: Arc<Meter>,
+        before: u64,
+    ) -> (Self, Body) {
+        let (feed, chunks) = Self::chunks(Some(first), items, meter, before);
         (feed, Body::wrap_stream(chunks))
     }
 
     fn chunks(
-        mut items: mpsc::Receiver<Item>,
+        first: Option<Bytes>,
+        items: mpsc::Receiver<Item>,
         meter: Arc<Meter>,
         before: u64,
     ) -> (Self, impl Stream<Item = io::Result<Bytes>> + Send + 'static) {
-        let state = Arc::new(Mutex::new(State { sent: 0, waiting: Some(Instant::now()), end: None }));
-        let feed = Self { state: Arc::clone(&state) };
+        let waiting = Some(Instant::now());
+        let state = State { sent: 0, waiting, end: None, first, items: Some(items), waker: None };
+        let feed = Self { state: Arc::new(Mutex::new(state)) };
         let watched = feed.clone();
         let chunks = stream::poll_fn(move |context: &mut Context<'_>| {
-            let next = items.poll_recv(context);
             let mut state = watched.state();
+            let next = match (state.first.take(), &mut state.items) {
+                (Some(first), _) => Poll::Ready(Some(Item::Data(first))),
+                (None, Some(items)) => items.poll_recv(context),
+                (None, None) => {
+                    return Poll::Ready(Some(Err(io::Error::other("the body is no longer wanted"))));
+                }
+            };
             state.waiting = next.is_ready().then(Instant::now);
-            let Poll::Ready(item) = next else { return Poll::Pending };
+            let Poll::Ready(item) = next else {
+                state.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            };
             // An error makes the HTTP library break the connection off: what was sent stays unfinished.
             let broken = |state: &mut State, error| {
                 state.end = Some(Err(error));
@@ -96,6 +116,23 @@ impl Feed {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the feed from outside. A connection that still holds the body breaks off, and the producer's next
+    /// chunk finds nobody: it may have to go on elsewhere.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        (state.items, state.first) = (None, None);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Bytes that the connection has taken.
+    pub(super) fn sent(&self) -> u64 {
+        self.state().sent
     }
 
     /// How long the network has not moved though it was its turn.
@@ -142,14 +179,18 @@ pub(super) enum Source {
 }
 
 impl Content {
-    /// Sends the content into a feed. A file that is not what its name says fails at its end.
-    pub(super) fn pour(&self, items: &mpsc::Sender<Item>) {
+    /// Sends the content from byte `from` on into a feed. A file that is not what its name says fails at its
+    /// end: it is read from its start, since its digest is of all of it.
+    pub(super) fn pour(&self, from: u64, items: &mpsc::Sender<Item>) {
         let last = match &self.source {
-            Source::Bytes(bytes) => match items.blocking_send(Item::Data(bytes.clone())) {
-                Ok(()) => Item::End { digest: self.digest },
-                Err(_) => return,
-            },
-            Source::File(path) => match self.pour_file(path, items) {
+            Source::Bytes(bytes) => {
+                let had = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
+                match had == bytes.len() || items.blocking_send(Item::Data(bytes.slice(had..))).is_ok() {
+                    true => Item::End { digest: self.digest },
+                    false => return,
+                }
+            }
+            Source::File(path) => match self.pour_file(path, from, items) {
                 Ok(Some(end)) => end,
                 // Nobody listens any more; the other side knows why.
                 Ok(None) => return,
@@ -159,7 +200,12 @@ impl Content {
         let _ = items.blocking_send(last);
     }
 
-    fn pour_file(&self, path: &Path, items: &mpsc::Sender<Item>) -> Result<Option<Item>, LayoutError> {
+    fn pour_file(
+        &self,
+        path: &Path,
+        from: u64,
+        items: &mpsc::Sender<Item>,
+    ) -> Result<Option<Item>, LayoutError> {
         let unreadable = |source| LayoutError::Read { path: path.into(), source };
         let mut file = File::open(path).map_err(unreadable)?;
         let (mut hash, mut size) = (Sha256::new(), 0u64);
@@ -169,9 +215,11 @@ impl Content {
             if read == 0 {
                 break;
             }
+            let had = from.saturating_sub(size).min(read as u64) as usize;
             size += read as u64;
             hash.update(&chunk);
-            if items.blocking_send(Item::Data(chunk.into())).is_err() {
+            let new = Bytes::from(chunk).slice(had..);
+            if (!new.is_empty() && items.blocking_send(Item::Data(new)).is_err()) || items.is_closed() {
                 return Ok(None);
             }
         }
@@ -199,7 +247,7 @@ mod tests {
     #[test]
     fn only_the_networks_own_time_counts_as_a_stall() {
         let (sender, items) = mpsc::channel(QUEUE);
-        let (feed, mut chunks) = Feed::chunks(items, Arc::default(), 0);
+        let (feed, mut chunks) = Feed::chunks(None, items, Arc::default(), 0);
         let nap = Duration::from_millis(20);
         std::thread::sleep(nap);
         assert!(feed.stalled() >= nap);
@@ -207,7 +255,7 @@ mod tests {
         assert!(chunks.next().now_or_never().is_none());
         std::thread::sleep(nap);
         assert_eq!(feed.stalled(), Duration::ZERO);
-        content(b"all").pour(&sender);
+        content(b"all").pour(0, &sender);
         assert_eq!(chunks.next().now_or_never().unwrap().unwrap().unwrap(), "all");
         std::thread::sleep(nap);
         assert!(feed.stalled() >= nap);
@@ -220,7 +268,7 @@ mod tests {
     #[test]
     fn a_body_without_its_end_is_an_error() {
         let (sender, items) = mpsc::channel(QUEUE);
-        let (feed, mut chunks) = Feed::chunks(items, Arc::default(), 0);
+        let (feed, mut chunks) = Feed::chunks(None, items, Arc::default(), 0);
         drop(sender);
         assert!(chunks.next().now_or_never().unwrap().unwrap().is_err());
         assert!(matches!(feed.producer_failure(), Some(RegistryError::Abandoned)));
@@ -233,7 +281,7 @@ mod tests {
         std::fs::write(file.path(), "other").unwrap();
         let changed = Content { source: Source::File(file.path().into()), ..content(b"bytes") };
         let (sender, mut items) = mpsc::channel(QUEUE);
-        changed.pour(&sender);
+        changed.pour(0, &sender);
         assert!(matches!(items.try_recv().unwrap(), Item::Data(_)));
         let Item::Failed(error) = items.try_recv().unwrap() else { unreachable!() };
         assert!(error.to_string().contains(&Digest::of(b"other").to_string()), "{error}");

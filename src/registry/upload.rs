@@ -1,0 +1,581 @@
+//! One blob on its way: a PATCH or many, then the PUT that names it, and a look whether it is there.
+//!
+//! What fails is taken up where the registry has it; where it has nothing, or what it has can't be relied on, from
+//! zero. Whoever makes the bytes is then asked to begin again at that byte. Tries are counted, and counted anew
+//! once the registry has more than it ever had.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
+use reqwest::{Client, Response, StatusCode, Url};
+use tokio::sync::mpsc;
+
+use super::blob::{self, Mount};
+use super::error::ServerMessage;
+use super::feed::{Content, Feed, Item, QUEUE};
+use super::http::{FINALISE, Http, SendOnceError, status_error};
+use super::network::Meter;
+use super::options::{MAX_CHUNK, MIN_CHUNK};
+use super::{BlobOutcome, Notice, RegistryError, UploadOptions};
+use crate::containerdisk::Digest;
+
+/// How long an upload may stand still while it is the registry's turn: to take bytes, or to answer.
+const STALL: Duration = FINALISE;
+/// What is tried, one after another, where a request was too large; the first is what GHCR takes at most.
+const SMALLER: [usize; 3] = [4 << 20, 1 << 20, 256 << 10];
+/// A failure after so many more bytes than ever before is a new one.
+const PROGRESS: u64 = 64 << 10;
+/// So many new tokens in a row, without progress between, are no accident.
+const MAX_RENEWALS: u32 = 2;
+const OCTETS: &str = "application/octet-stream";
+
+/// Where blobs go, and how.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) http: Http,
+    pub(super) options: UploadOptions,
+    /// Bytes of a PATCH, for this blob and all that follow; zero for one PATCH.
+    chunk: AtomicUsize,
+}
+
+impl Target {
+    pub(super) fn new(http: Http, options: UploadOptions) -> Self {
+        let chunk = options.chunk_size.map_or(0, |size| size.clamp(MIN_CHUNK, MAX_CHUNK));
+        Self { http, options, chunk: AtomicUsize::new(chunk) }
+    }
+
+    fn chunk(&self) -> Option<usize> {
+        Some(self.chunk.load(Ordering::Relaxed)).filter(|size| *size > 0)
+    }
+
+    pub(super) fn tell(&self, notice: &Notice) {
+        (self.options.notify)(notice);
+    }
+}
+
+/// How a turn at sending a blob ended.
+pub(super) enum Turn {
+    /// The registry holds it, with so many bytes.
+    Done(u64),
+    /// It failed; [`Upload::ready`] says where to go on.
+    Again,
+    /// The registry knows no PATCH.
+    NoPatch(RegistryError),
+}
+
+/// Why sending stopped.
+enum Halt {
+    /// It is not yet known whether it can go on.
+    Failed(RegistryError),
+    /// It can go on, at another byte than the one that comes next.
+    Elsewhere,
+    /// No PATCH here.
+    NoPatch(RegistryError),
+    /// It would end so again.
+    Final(RegistryError),
+}
+
+impl From<RegistryError> for Halt {
+    fn from(error: RegistryError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// An upload that the registry knows of.
+struct Session {
+    url: Url,
+    /// Bytes the registry has.
+    at: u64,
+    /// Bytes it may have at most: what was sent.
+    sent: u64,
+    /// Requests that brought bytes, whole or not.
+    pieces: u32,
+}
+
+/// What helps against a failure.
+enum Cure {
+    /// To wait, and to go on where the registry has it.
+    Wait,
+    /// A new token, which is there.
+    Token,
+    /// Smaller requests.
+    Smaller(u16),
+    /// To begin anew.
+    Anew,
+}
+
+/// A blob on its way.
+pub(super) struct Upload<'t> {
+    target: &'t Target,
+    meter: Arc<Meter>,
+    /// Bytes of other blobs that the meter counts before this one's.
+    before: u64,
+    session: Option<Session>,
+    /// The most bytes that the registry had so far.
+    best: u64,
+    tried: u32,
+    renewals: u32,
+    /// A token has ended, and there is a new one.
+    renewed: bool,
+    /// What the registry put together was wrong: it gets the blob in one session without a break, or not.
+    unbroken: bool,
+}
+
+impl<'t> Upload<'t> {
+    pub(super) fn new(target: &'t Target, meter: Arc<Meter>, before: u64) -> Self {
+        Self {
+            target,
+            meter,
+            before,
+            session: None,
+            best: 0,
+            tried: 0,
+            renewals: 0,
+            renewed: false,
+            unbroken: false,
+        }
+    }
+
+    /// The byte at which to begin, or to go on.
+    pub(super) async fn ready(&mut self) -> Result<u64, RegistryError> {
+        if let Some(session) = &self.session {
+            return Ok(session.at);
+        }
+        let url = blob::begin(&self.target.http).await?;
+        self.session = Some(Session { url, at: 0, sent: 0, pieces: 0 });
+        Ok(0)
+    }
+
+    /// Has the registry take the blob over from another repository: whether it did. Where it did not, the blob can
+    /// be sent.
+    async fn mount(&mut self, digest: Digest, size: u64, from: &str) -> bool {
+        match mount(&self.target.http, digest, size, from).await {
+            Ok(mounted) => {
+                self.session = mounted.map(|url| Session { url, at: 0, sent: 0, pieces: 0 });
+                self.session.is_none()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Sends what `items` brings, which is the blob from the byte on that [`Upload::ready`] said.
+    pub(super) async fn send(&mut self, items: mpsc::Receiver<Item>) -> Result<Turn, RegistryError> {
+        let sent = match self.target.chunk() {
+            None => self.stream(items).await,
+            Some(_) => self.chunks(items).await,
+        };
+        let outcome = match sent {
+            Ok((digest, size)) => self.finish(digest, size).await.map(|()| size),
+            Err(halt) => Err(halt),
+        };
+        match outcome {
+            Ok(size) => Ok(Turn::Done(size)),
+            Err(Halt::Elsewhere) => Ok(Turn::Again),
+            Err(Halt::NoPatch(error)) => Ok(Turn::NoPatch(error)),
+            Err(Halt::Final(error)) => Err(error),
+            Err(Halt::Failed(error)) => self.recover(error).await.map(|()| Turn::Again),
+        }
+    }
+
+    fn session(&mut self) -> Result<&mut Session, Halt> {
+        self.session.as_mut().ok_or(Halt::Elsewhere)
+    }
+
+    /// In one request. Returns digest and size.
+    async fn stream(&mut self, mut items: mpsc::Receiver<Item>) -> Result<(Digest, u64), Halt> {
+        const DOING: &str = "uploading a blob";
+        let http = &self.target.http;
+        // Nothing is begun before there is something to send, and no request is made for nothing.
+        let first = match next(&mut items).await? {
+            Next::Bytes(bytes) => bytes,
+            Next::End(digest) => return Ok((digest, self.session()?.at)),
+        };
+        let (meter, before) = (Arc::clone(&self.meter), self.before);
+        let session = self.session()?;
+        let at = session.at;
+        session.pieces += 1;
+        let (feed, body) = Feed::body(first, items, meter, before + at);
+        let url = session.url.clone();
+        let request = |client: &Client| client.patch(url.clone()).header(CONTENT_TYPE, OCTETS).body(body);
+        let outcome = watched(http, DOING, &feed, http.send_once(DOING, request)).await;
+        session.sent = at + feed.sent();
+        // An answer may come before the end, and the connection still hold the body.
+        feed.close();
+        // Whatever the HTTP library makes of a body that ends in an error: the cause is the producer's.
+        if let Some(error) = feed.producer_failure() {
+            return Err(error.into());
+        }
+        let response = match outcome {
+            Ok(response) => response,
+            Err(SendOnceError::Failed(error)) => return Err(error.into()),
+            Err(SendOnceError::TokenEnded(refusal)) => {
+                self.renewed = true;
+                return Err(refusal.into());
+            }
+        };
+        let expected = session.sent;
+        let end = feed.finished();
+        self.taken(DOING, response, end.is_some().then_some(expected)).await?;
+        end.ok_or(Halt::Elsewhere).map(|(digest, _)| (digest, expected))
+    }
+
+    /// In requests of a size. Returns digest and size.
+    async fn chunks(&mut self, mut items: mpsc::Receiver<Item>) -> Result<(Digest, u64), Halt> {
+        let mut end = None;
+        let mut rest = Bytes::new();
+        loop {
+            // It may have become smaller.
+            let size = self.target.chunk().unwrap_or(SMALLER[0]);
+            if rest.is_empty() {
+                let mut filled = Vec::with_capacity(size);
+                while end.is_none() && filled.len() < size {
+                    match next(&mut items).await? {
+                        Next::Bytes(bytes) => filled.extend_from_slice(&bytes),
+                        Next::End(digest) => end = Some(digest),
+                    }
+                }
+                rest = filled.into();
+            }
+            let at = self.session()?.at;
+            let piece = rest.slice(..rest.len().min(size));
+            match end {
+                Some(digest) if piece.is_empty() => return Ok((digest, at)),
+                _ => {}
+            }
+            match self.chunk(piece).await {
+                Ok(()) => {}
+                Err(Halt::Failed(error)) => self.recover(error).await?,
+                Err(halt) => return Err(halt),
+            }
+            // What the registry has is passed over; if it has something else, it has to be made again.
+            let now = self.session()?.at;
+            match now.checked_sub(at).and_then(|more| usize::try_from(more).ok()) {
+                Some(more) if more <= rest.len() => rest.advance(more),
+                _ => return Err(Halt::Elsewhere),
+            }
+        }
+    }
+
+    /// The next bytes, in a request of their own.
+    async fn chunk(&mut self, piece: Bytes) -> Result<(), Halt> {
+        const DOING: &str = "uploading a part of a blob";
+        let http = &self.target.http;
+        let session = self.session()?;
+        session.pieces += 1;
+        session.sent = session.at + piece.len() as u64;
+        let range = format!("{}-{}", session.at, session.sent.saturating_sub(1));
+        let (url, sent) = (session.url.clone(), session.sent);
+        let patch = |client: &Client| {
+            let request = client.patch(url.clone()).header(CONTENT_TYPE, OCTETS).timeout(STALL);
+            request.header(CONTENT_RANGE, &range).body(piece.clone())
+        };
+        let response = http.authorized(DOING, patch).await?;
+        self.taken(DOING, response, Some(sent)).await?;
+        self.meter.reached(self.before + sent);
+        Ok(())
+    }
+
+    /// The answer to a PATCH: were all bytes taken, `expected` in all? Nothing is expected where the answer came
+    /// before the end.
+    async fn taken(&mut self, doing: &str, response: Response, expected: Option<u64>) -> Result<(), Halt> {
+        let http = &self.target.http;
+        let status = response.status();
+        if matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
+            return Err(Halt::NoPatch(status_error(doing, response).await));
+        }
+        if !matches!(status.as_u16(), 201 | 202 | 204) {
+            return Err(status_error(doing, response).await.into());
+        }
+        let session = self.session()?;
+        session.url = blob::next(http, doing, &response, &session.url)?;
+        let host = || http.image().host().to_owned();
+        let Some(expected) = expected else {
+            return Err(RegistryError::Early { doing: doing.into(), host: host() }.into());
+        };
+        if let Some(last) = blob::last_byte(response.headers())
+            && last != Some(expected.saturating_sub(1))
+        {
+            let got = last.map_or_else(|| "an unreadable range".into(), |last| format!("bytes up to {last}"));
+            let expected = format!("{expected} bytes");
+            return Err(
+                RegistryError::Mismatch { what: "an upload".into(), host: host(), expected, got }.into()
+            );
+        }
+        session.at = expected;
+        self.progress(expected);
+        Ok(())
+    }
+
+    /// Names the content, and sees it there.
+    async fn finish(&mut self, digest: Digest, size: u64) -> Result<(), Halt> {
+        let http = &self.target.http;
+        loop {
+            let session = self.session()?;
+            let (url, pieces) = (session.url.clone(), session.pieces);
+            let named = blob::put(http, &url, digest).await;
+            // A registry that is slow to finish may cut the answer off and finish all the same.
+            let error = match (blob::check(http, digest, size).await, named) {
+                (Ok(()), _) => return Ok(()),
+                (Err(_), Err(error)) => error,
+                // Some registries keep only the last of several parts.
+                (Err(error @ RegistryError::Mismatch { .. }), Ok(())) if pieces > 1 => error,
+                (Err(error), Ok(())) => return Err(Halt::Final(error)),
+            };
+            self.recover(error).await?;
+            match &self.session {
+                Some(session) if session.at == size => {}
+                _ => {
+                    // While it was waited for, it may have got there.
+                    return blob::check(http, digest, size).await.map_err(|_| Halt::Elsewhere);
+                }
+            }
+        }
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        if bytes >= self.best.saturating_add(PROGRESS) {
+            (self.best, self.tried, self.renewals) = (bytes, 0, 0);
+        }
+    }
+
+    fn cure(&self, error: &RegistryError) -> Option<Cure> {
+        let anew = |message: &ServerMessage| {
+            matches!(
+                message.code.as_str(),
+                "BLOB_UPLOAD_UNKNOWN" | "BLOB_UPLOAD_INVALID" | "DIGEST_INVALID" | "SIZE_INVALID"
+            )
+        };
+        match error {
+            _ if self.renewed => Some(Cure::Token),
+            RegistryError::Status { status: status @ (413 | 416), .. } => Some(Cure::Smaller(*status)),
+            RegistryError::Status { status, message, .. } if *status == 404 || anew(message) => {
+                Some(Cure::Anew)
+            }
+            RegistryError::Mismatch { .. } => Some(Cure::Wait),
+            error if self.target.http.worth_another_try(error) => Some(Cure::Wait),
+            _ => None,
+        }
+    }
+
+    /// After a failure: waits, asks how far the registry is, and leaves the session so that it can go on, or none.
+    /// Where nothing helps, or nothing helped often enough, the error is given back.
+    async fn recover(&mut self, error: RegistryError) -> Result<(), RegistryError> {
+        let Some(cure) = self.cure(&error) else { return Err(error) };
+        let why = error.to_string();
+        let spoiled = match &error {
+            RegistryError::Status { message, .. } => message.code == "DIGEST_INVALID",
+            RegistryError::Mismatch { what, .. } => what.starts_with("blob"),
+            _ => false,
+        };
+        // A registry that put it together wrongly is not asked to do so again.
+        self.unbroken |= spoiled;
+        let before = self.session.as_ref().map(|session| session.at);
+        match cure {
+            Cure::Token => {
+                self.renewed = false;
+                self.renewals += 1;
+                if self.renewals > MAX_RENEWALS {
+                    return Err(error);
+                }
+            }
+            Cure::Smaller(status) => {
+                self.look().await?;
+                let now = self.session.as_ref().map(|session| session.at);
+                // 416 may also mean that it has other bytes than was thought.
+                let misplaced =
+                    status == 416 && self.target.chunk().is_some() && now.is_some() && now != before;
+                match self.smaller() {
+                    _ if misplaced => self.pause(error).await?,
+                    Some(size) => self.target.tell(&Notice::Chunks { size, status }),
+                    None => return Err(error),
+                }
+                return Ok(());
+            }
+            Cure::Wait => {
+                self.pause(error).await?;
+                if spoiled {
+                    self.session = None;
+                }
+            }
+            Cure::Anew => {
+                self.pause(error).await?;
+                self.session = None;
+            }
+        }
+        self.look().await?;
+        self.target.tell(&match &self.session {
+            Some(session) => Notice::Resumed { offset: session.at, why },
+            None => Notice::Restarted { why },
+        });
+        Ok(())
+    }
+
+    async fn pause(&mut self, error: RegistryError) -> Result<(), RegistryError> {
+        self.tried = self.tried.saturating_add(1);
+        self.target.http.wait(self.tried, error).await
+    }
+
+    /// The next smaller size of a request, from now on.
+    fn smaller(&self) -> Option<usize> {
+        let now = self.target.chunk().unwrap_or(usize::MAX);
+        let size = SMALLER.into_iter().find(|size| *size < now)?;
+        self.target.chunk.store(size, Ordering::Relaxed);
+        Some(size)
+    }
+
+    /// Asks how far the registry is. What makes no sense is as good as nothing.
+    async fn look(&mut self) -> Result<(), RegistryError> {
+        let Some(mut session) = self.session.take() else { return Ok(()) };
+        if self.unbroken {
+            return Ok(());
+        }
+        match blob::offset(&self.target.http, &session.url).await? {
+            Some((at, url)) if at <= session.sent => {
+                (session.at, session.sent, session.url) = (at, at, url);
+                self.session = Some(session);
+                self.progress(at);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// In the request that names it: for registries that know no PATCH.
+    async fn whole(&mut self, content: &Content) -> Result<Turn, RegistryError> {
+        let doing = format!("uploading blob {} in one request", content.digest);
+        let http = &self.target.http;
+        self.ready().await?;
+        let Some(session) = self.session.take() else { return Ok(Turn::Again) };
+        let mut items = pour(content, 0);
+        let first = match next(&mut items).await? {
+            Next::Bytes(bytes) => bytes,
+            Next::End(_) => Bytes::new(),
+        };
+        let (feed, body) = Feed::body(first, items, Arc::clone(&self.meter), self.before);
+        let put = |client: &Client| {
+            let request = client.put(blob::named(&session.url, content.digest)).body(body);
+            request.header(CONTENT_TYPE, OCTETS).header(CONTENT_LENGTH, content.size)
+        };
+        let outcome = watched(http, &doing, &feed, http.send_once(&doing, put)).await;
+        feed.close();
+        if let Some(error) = feed.producer_failure() {
+            return Err(error);
+        }
+        let error = match outcome {
+            Ok(response) if matches!(response.status().as_u16(), 201 | 202 | 204) => None,
+            Ok(response) => Some(status_error(&doing, response).await),
+            Err(SendOnceError::Failed(error)) => Some(error),
+            Err(SendOnceError::TokenEnded(refusal)) => {
+                self.renewed = true;
+                Some(refusal)
+            }
+        };
+        match (blob::check(http, content.digest, content.size).await, error) {
+            (Ok(()), _) => Ok(Turn::Done(content.size)),
+            (Err(error), None) => Err(error),
+            (Err(_), Some(error)) => self.recover(error).await.map(|()| Turn::Again),
+        }
+    }
+}
+
+/// Sends a blob that can be read as often as it takes.
+pub(super) async fn send(
+    target: &Target,
+    content: &Content,
+    meter: &Arc<Meter>,
+    before: u64,
+) -> Result<BlobOutcome, RegistryError> {
+    let mut upload = Upload::new(target, Arc::clone(meter), before);
+    if let Some(from) = &target.options.mount_from
+        && upload.mount(content.digest, content.size, from).await
+    {
+        return Ok(BlobOutcome::Mounted);
+    }
+    let mut patch = true;
+    loop {
+        let turn = match patch {
+            true => {
+                let at = upload.ready().await?;
+                upload.send(pour(content, at)).await?
+            }
+            false => upload.whole(content).await?,
+        };
+        match turn {
+            Turn::Done(_) => return Ok(BlobOutcome::Uploaded),
+            Turn::Again => {}
+            Turn::NoPatch(error) if patch => {
+                let RegistryError::Status { status, .. } = error else { return Err(error) };
+                patch = false;
+                target.tell(&Notice::Monolithic { status });
+            }
+            Turn::NoPatch(error) => return Err(error),
+        }
+    }
+}
+
+/// Has the registry take a blob over from another repository. Nothing is returned where it did, or else where the
+/// blob can be sent.
+pub(super) async fn mount(
+    http: &Http,
+    digest: Digest,
+    size: u64,
+    from: &str,
+) -> Result<Option<Url>, RegistryError> {
+    http.also_pull(Some(from));
+    let mounted = match blob::mount(http, digest, from).await {
+        Ok(Mount::Mounted) => blob::check(http, digest, size).await.map(|()| None),
+        Ok(Mount::Upload(url)) => Ok(Some(url)),
+        Err(error) => Err(error),
+    };
+    if mounted.is_err() {
+        // A token server may refuse the one right together with the other.
+        http.also_pull(None);
+    }
+    mounted
+}
+
+/// A feed of the content from byte `from` on.
+fn pour(content: &Content, from: u64) -> mpsc::Receiver<Item> {
+    let (sender, items) = mpsc::channel(QUEUE);
+    let content = content.clone();
+    // Ends by itself when the receiving side is gone.
+    tokio::task::spawn_blocking(move || content.pour(from, &sender));
+    items
+}
+
+enum Next {
+    Bytes(Bytes),
+    End(Digest),
+}
+
+async fn next(items: &mut mpsc::Receiver<Item>) -> Result<Next, RegistryError> {
+    match items.recv().await {
+        Some(Item::Data(bytes)) => Ok(Next::Bytes(bytes)),
+        Some(Item::End { digest }) => Ok(Next::End(digest)),
+        Some(Item::Failed(error)) => Err(error),
+        None => Err(RegistryError::Abandoned),
+    }
+}
+
+/// Waits for an answer, as long as the upload moves.
+async fn watched(
+    http: &Http,
+    doing: &str,
+    feed: &Feed,
+    sending: impl Future<Output = Result<Response, SendOnceError>>,
+) -> Result<Response, SendOnceError> {
+    let mut sending = std::pin::pin!(sending);
+    loop {
+        match tokio::time::timeout(Duration::from_secs(1), sending.as_mut()).await {
+            Ok(response) => return response,
+            Err(_) if feed.stalled() > STALL => {
+                let (host, seconds) = (http.image().host().into(), STALL.as_secs());
+                return Err(RegistryError::Stalled { doing: doing.into(), host, seconds }.into());
+            }
+            Err(_) => {}
+        }
+    }
+}
