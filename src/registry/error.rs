@@ -192,6 +192,11 @@ pub struct ServerMessage {
 }
 
 impl ServerMessage {
+    /// Whether this is the error's code, or in a body that came only in part may have been.
+    pub(super) fn is(&self, code: &str) -> bool {
+        self.code == code || (self.code.is_empty() && self.text.contains(code))
+    }
+
     /// Reads `{"errors": [{"code", "message"}]}`, or takes the first line of anything else.
     pub(super) fn of(body: &[u8]) -> Self {
         #[derive(Deserialize)]

@@ -14,7 +14,6 @@ use reqwest::{Client, Response, StatusCode, Url};
 use tokio::sync::mpsc;
 
 use super::blob::{self, Mount};
-use super::error::ServerMessage;
 use super::feed::{Content, Feed, Item, QUEUE};
 use super::http::{FINALISE, Http, SendOnceError, status_error};
 use super::network::Meter;
@@ -30,6 +29,8 @@ const SMALLER: [usize; 3] = [4 << 20, 1 << 20, 256 << 10];
 const PROGRESS: u64 = 64 << 10;
 /// So many new tokens in a row, without progress between, are no accident.
 const MAX_RENEWALS: u32 = 2;
+/// Codes of the distribution specification that say that an upload is of no use any more.
+const NO_UPLOAD: [&str; 4] = ["BLOB_UPLOAD_UNKNOWN", "BLOB_UPLOAD_INVALID", "DIGEST_INVALID", "SIZE_INVALID"];
 const OCTETS: &str = "application/octet-stream";
 
 /// Where blobs go, and how.
@@ -342,16 +343,17 @@ impl<'t> Upload<'t> {
     }
 
     fn cure(&self, error: &RegistryError) -> Option<Cure> {
-        let anew = |message: &ServerMessage| {
-            matches!(
-                message.code.as_str(),
-                "BLOB_UPLOAD_UNKNOWN" | "BLOB_UPLOAD_INVALID" | "DIGEST_INVALID" | "SIZE_INVALID"
-            )
-        };
         match error {
             _ if self.renewed => Some(Cure::Token),
             RegistryError::Status { status: status @ (413 | 416), .. } => Some(Cure::Smaller(*status)),
-            RegistryError::Status { status, message, .. } if *status == 404 || anew(message) => {
+            RegistryError::Status { status: 404, .. } => Some(Cure::Anew),
+            RegistryError::Status { message, .. } if NO_UPLOAD.iter().any(|code| message.is(code)) => {
+                Some(Cure::Anew)
+            }
+            // Elsewhere an address is its own permission, and this one has ended.
+            RegistryError::Status { status: 401 | 403, host, .. }
+                if host != self.target.http.image().host() =>
+            {
                 Some(Cure::Anew)
             }
             RegistryError::Mismatch { .. } => Some(Cure::Wait),
@@ -366,7 +368,7 @@ impl<'t> Upload<'t> {
         let Some(cure) = self.cure(&error) else { return Err(error) };
         let why = error.to_string();
         let spoiled = match &error {
-            RegistryError::Status { message, .. } => message.code == "DIGEST_INVALID",
+            RegistryError::Status { message, .. } => message.is("DIGEST_INVALID"),
             RegistryError::Mismatch { what, .. } => what.starts_with("blob"),
             _ => false,
         };
