@@ -6,14 +6,17 @@ mod hostile;
 #[path = "support/registry.rs"]
 mod registry;
 
+use std::fs;
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hostile::{Head, Hostile, Keeping, Location, Manner, Mischief, upstream};
-use registry::certificates::Authority;
+use registry::certificates::{Authority, run};
 use registry::{Auth, PASSWORD, Setup, USER};
 use sealroot::containerdisk::{Compression, Digest, Image, Layer, LayerInfo, Layout, LayoutWriter};
 use sealroot::io::{ReadAt, Silent};
@@ -241,9 +244,11 @@ fn a_chunk_that_fails_is_sent_again_and_its_range_is_looked_at() {
         _ => Mischief::Pass,
     });
     let tar = Counting::noise(8 * MIB);
-    let info = bench.stream(&tar, Some(MIB)).unwrap();
+    // Of no size that bytes come in.
+    let info = bench.stream(&tar, Some(900_000)).unwrap();
     assert!(bench.held(info.digest) == tar.bytes);
     assert_eq!(bench.proxy.patched(), 8 * MIB, "every byte once");
+    assert_eq!(bench.uploads().iter().filter(|seen| seen.starts_with("PATCH")).count(), 10 + 2);
     assert_eq!(tar.read.load(Ordering::SeqCst), 8 * MIB, "nothing was made again");
 }
 
@@ -359,6 +364,98 @@ fn a_blob_of_another_repository_is_taken_over_or_sent() {
     });
     let pushed = bench.open(None, Some("from/there")).push_layout(&layout, &Silent).unwrap();
     assert_eq!((pushed.blobs_uploaded, pushed.blobs_mounted), (2, 0));
+}
+
+#[test]
+fn a_registry_that_is_slow_to_finish_is_waited_for() {
+    let bench = Bench::new(Manner::default(), move |head| match head.is("PUT", "/blobs/") {
+        true => Mischief::Late(Duration::from_millis(300), 504),
+        false => Mischief::Pass,
+    });
+    // The larger a blob, the longer: two thirds of a second for this.
+    let tar = noise(32 * MIB);
+    let info = bench.stream(&tar, None).unwrap();
+    assert!(bench.held(info.digest) == tar);
+    assert_eq!(bench.uploads(), ["POST 202", "PATCH 202", "PUT 504"]);
+}
+
+#[test]
+fn the_command_says_what_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout_path = folder.path().join("layout");
+    layout(folder.path(), 5 * MIB);
+    let manner = Manner { largest: Some((4 * MIB, 413)), ..Manner::default() };
+    let bench = Bench::new(manner, |head| match head.header("content-range") {
+        Some(range) if range.starts_with("4194304-") => Mischief::CutRequest(500_000),
+        _ => Mischief::Pass,
+    });
+    let push = |repository: &str, more: &[&str]| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sealroot"))
+            .arg("push")
+            .arg(&layout_path)
+            .arg(format!("{}/{repository}:t", bench.proxy.host()))
+            .args(["--username", USER, "--password-stdin", "--retry-pause", "2", "--ca"])
+            .arg(&bench.ca)
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It may end before it reads.
+        let _ = child.stdin.take().unwrap().write_all(PASSWORD.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() || more.contains(&"1KiB"), "{said}");
+        said
+    };
+    let said = push("a/b", &[]);
+    assert!(said.contains("takes no request as large as that (413): uploading 4 MiB at a time"), "{said}");
+    assert!(said.contains("broke; the upload goes on at 4 MiB, which the registry has"), "{said}");
+    assert!(said.contains("2 blobs uploaded, 0 there already"), "{said}");
+    assert!(bench.held(Digest::of(&noise(5 * MIB))) == noise(5 * MIB));
+    let said = push("c/d", &["--mount-from", "a/b"]);
+    assert!(said.contains("0 blobs uploaded, 2 taken over, 0 there already"), "{said}");
+    assert!(push("e/f", &["--chunk-size", "1KiB"]).contains("64KiB to 64MiB"));
+}
+
+#[test]
+fn ctrl_c_ends_a_push_that_the_registry_keeps_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.raw");
+    fs::write(&disk, noise(MIB)).unwrap();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&waiting);
+    let bench = Bench::new(Manner::default(), move |head| match head.method.as_str() {
+        "PATCH" => {
+            seen.fetch_add(1, Ordering::SeqCst);
+            Mischief::Delay(Duration::from_secs(20))
+        }
+        _ => Mischief::Pass,
+    });
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sealroot"))
+        .args(["package", "--no-audit", "--username", USER, "--password-stdin", "--disk"])
+        .arg(&disk)
+        .arg("--push")
+        .arg(format!("{}/a/b:t", bench.proxy.host()))
+        .arg("--ca")
+        .arg(&bench.ca)
+        .arg("--output")
+        .arg(folder.path().join("image"))
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(PASSWORD.as_bytes()).unwrap();
+    while waiting.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let asked = Instant::now();
+    run(Command::new("kill").arg("-INT").arg(child.id().to_string()));
+    let output = child.wait_with_output().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the layout is taken back");
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! The body of an upload: chunks from a thread that reads or makes them, to the connection that sends them.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -10,12 +8,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use reqwest::Body;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 use super::RegistryError;
 use super::network::Meter;
-use crate::containerdisk::{Digest, LayoutError};
+use crate::containerdisk::Digest;
 
 /// Large enough that neither thread wakes often, small enough that a few in flight are no memory.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -162,87 +159,12 @@ impl Feed {
     }
 }
 
-/// A blob whose content can be read as often as it takes.
-#[derive(Debug, Clone)]
-pub(super) struct Content {
-    pub(super) digest: Digest,
-    /// Bytes.
-    pub(super) size: u64,
-    pub(super) source: Source,
-}
-
-/// Where the content is.
-#[derive(Debug, Clone)]
-pub(super) enum Source {
-    File(PathBuf),
-    Bytes(Bytes),
-}
-
-impl Content {
-    /// Sends the content from byte `from` on into a feed. A file that is not what its name says fails at its
-    /// end: it is read from its start, since its digest is of all of it.
-    pub(super) fn pour(&self, from: u64, items: &mpsc::Sender<Item>) {
-        let last = match &self.source {
-            Source::Bytes(bytes) => {
-                let had = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
-                match had == bytes.len() || items.blocking_send(Item::Data(bytes.slice(had..))).is_ok() {
-                    true => Item::End { digest: self.digest },
-                    false => return,
-                }
-            }
-            Source::File(path) => match self.pour_file(path, from, items) {
-                Ok(Some(end)) => end,
-                // Nobody listens any more; the other side knows why.
-                Ok(None) => return,
-                Err(error) => Item::Failed(error.into()),
-            },
-        };
-        let _ = items.blocking_send(last);
-    }
-
-    fn pour_file(
-        &self,
-        path: &Path,
-        from: u64,
-        items: &mpsc::Sender<Item>,
-    ) -> Result<Option<Item>, LayoutError> {
-        let unreadable = |source| LayoutError::Read { path: path.into(), source };
-        let mut file = File::open(path).map_err(unreadable)?;
-        let (mut hash, mut size) = (Sha256::new(), 0u64);
-        loop {
-            let mut chunk = Vec::with_capacity(CHUNK);
-            let read = file.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).map_err(unreadable)?;
-            if read == 0 {
-                break;
-            }
-            let had = from.saturating_sub(size).min(read as u64) as usize;
-            size += read as u64;
-            hash.update(&chunk);
-            let new = Bytes::from(chunk).slice(had..);
-            if (!new.is_empty() && items.blocking_send(Item::Data(new)).is_err()) || items.is_closed() {
-                return Ok(None);
-            }
-        }
-        let digest = Digest::from_hash(hash);
-        if digest != self.digest || size != self.size {
-            let (expected, found) = (self.digest.to_string(), digest.to_string());
-            return Err(LayoutError::Blob { path: path.into(), expected, found });
-        }
-        Ok(Some(Item::End { digest }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use futures_util::FutureExt;
     use futures_util::stream::StreamExt;
-
-    fn content(bytes: &'static [u8]) -> Content {
-        let bytes = Bytes::from_static(bytes);
-        Content { digest: Digest::of(&bytes), size: bytes.len() as u64, source: Source::Bytes(bytes) }
-    }
 
     #[test]
     fn only_the_networks_own_time_counts_as_a_stall() {
@@ -255,7 +177,9 @@ mod tests {
         assert!(chunks.next().now_or_never().is_none());
         std::thread::sleep(nap);
         assert_eq!(feed.stalled(), Duration::ZERO);
-        content(b"all").pour(0, &sender);
+        let all = Bytes::from_static(b"all");
+        sender.try_send(Item::Data(all.clone())).unwrap();
+        sender.try_send(Item::End { digest: Digest::of(&all) }).unwrap();
         assert_eq!(chunks.next().now_or_never().unwrap().unwrap().unwrap(), "all");
         std::thread::sleep(nap);
         assert!(feed.stalled() >= nap);
@@ -273,17 +197,5 @@ mod tests {
         assert!(chunks.next().now_or_never().unwrap().unwrap().is_err());
         assert!(matches!(feed.producer_failure(), Some(RegistryError::Abandoned)));
         assert!(feed.finished().is_none());
-    }
-
-    #[test]
-    fn a_file_that_changed_is_found_out_before_its_end() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "other").unwrap();
-        let changed = Content { source: Source::File(file.path().into()), ..content(b"bytes") };
-        let (sender, mut items) = mpsc::channel(QUEUE);
-        changed.pour(0, &sender);
-        assert!(matches!(items.try_recv().unwrap(), Item::Data(_)));
-        let Item::Failed(error) = items.try_recv().unwrap() else { unreachable!() };
-        assert!(error.to_string().contains(&Digest::of(b"other").to_string()), "{error}");
     }
 }

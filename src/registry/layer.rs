@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::{Finish, Registry, RegistryError};
 use crate::containerdisk::{Layer, LayerError, LayerInfo, Sink};
-use crate::io::{Silent, Task};
+use crate::io::{Interrupted, Task};
 
 /// Why a layer could not be made and pushed.
 #[derive(Debug, Error)]
@@ -17,6 +17,15 @@ pub enum PushLayerError {
     Registry(#[from] RegistryError),
 }
 
+/// Stops when the other task does, which counts something else than bytes sent.
+struct Stopping<'t>(&'t dyn Task);
+
+impl Task for Stopping<'_> {
+    fn advance(&self, _: u64) -> Result<(), Interrupted> {
+        self.0.advance(0)
+    }
+}
+
 impl Registry {
     /// Makes a layer and uploads it in the same pass; `beside` takes it as well. What the registry has lost is made
     /// again, from the frame that holds the first such byte. `task` counts bytes of the tar.
@@ -26,7 +35,7 @@ impl Registry {
         mut beside: Option<&mut dyn Sink>,
         task: &dyn Task,
     ) -> Result<LayerInfo, PushLayerError> {
-        let mut upload = self.begin_blob(Box::new(Silent));
+        let mut upload = self.begin_blob(Box::new(Stopping(task)));
         let mut from = 0;
         loop {
             let made = match beside.as_deref_mut() {

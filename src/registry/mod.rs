@@ -17,6 +17,7 @@ mod auth;
 mod backoff;
 mod blob;
 mod connect_failure;
+mod content;
 mod credentials;
 mod error;
 mod feed;
@@ -30,6 +31,7 @@ mod push;
 mod reference;
 mod secret;
 mod sink;
+mod target;
 mod tls;
 mod upload;
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::backoff::Backoff;
-use super::feed::{Content, Source};
+use super::content::{self, Content, Source};
 use super::http::Http;
 use super::limits::Limit;
 use super::network::{Meter, Network};
-use super::upload::{self, Target};
+use super::target::Target;
 use super::{BlobSink, Credential, ImageName, Notice, RegistryError, UploadOptions, blob, manifest};
 use crate::containerdisk::{Digest, Layout};
 use crate::io::{Progress, Task};
@@ -146,7 +146,7 @@ impl Registry {
             if blob::size(self.http(), digest).await? == Some(size) {
                 return Ok(true);
             }
-            match upload::mount(self.http(), digest, size, from).await {
+            match content::mount(self.http(), digest, size, from).await {
                 Ok(None) => Ok(true),
                 Ok(Some(url)) => {
                     blob::cancel(self.http(), &url).await;
@@ -167,7 +167,7 @@ impl Registry {
 
     /// Begins a blob that is uploaded while it is made. `task` counts the bytes sent and may stop the upload.
     /// [`Registry::push_layer`] does all of it for a layer.
-    pub fn begin_blob(&self, task: Box<dyn Task>) -> BlobSink<'_> {
+    pub fn begin_blob<'a>(&'a self, task: Box<dyn Task + 'a>) -> BlobSink<'a> {
         BlobSink::begin(&self.network, Arc::clone(&self.target), task)
     }
 
@@ -203,7 +203,7 @@ impl Registry {
             if blob::size(self.http(), blob.digest).await? == Some(blob.size) {
                 return Ok(BlobOutcome::Present);
             }
-            upload::send(&self.target, blob, meter, before).await
+            content::send(&self.target, blob, meter, before).await
         };
         self.network.wait(task, meter, work)?
     }

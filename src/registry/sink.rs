@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 use super::RegistryError;
 use super::feed::{CHUNK, Item, QUEUE};
 use super::network::{Meter, Network};
-use super::upload::{Target, Turn, Upload};
+use super::target::Target;
+use super::upload::{Turn, Upload};
 use crate::containerdisk::{Chunk, Digest, Sink};
 use crate::io::Task;
 
@@ -20,7 +21,7 @@ use crate::io::Task;
 /// before [`BlobSink::finish`], the upload is broken off and nothing appears in the registry.
 pub struct BlobSink<'a> {
     network: &'a Network,
-    task: Box<dyn Task>,
+    task: Box<dyn Task + 'a>,
     meter: Arc<Meter>,
     /// Where each turn of the upload wants its bytes; ends with the upload.
     turns: mpsc::Receiver<Opening>,
@@ -51,7 +52,7 @@ pub enum Finish {
 }
 
 impl<'a> BlobSink<'a> {
-    pub(super) fn begin(network: &'a Network, target: Arc<Target>, task: Box<dyn Task>) -> Self {
+    pub(super) fn begin(network: &'a Network, target: Arc<Target>, task: Box<dyn Task + 'a>) -> Self {
         let (opened, turns) = mpsc::channel(1);
         let meter = Arc::new(Meter::default());
         let counted = Arc::clone(&meter);

@@ -5,57 +5,37 @@
 //! once the registry has more than it ever had.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use reqwest::{Client, Response, StatusCode, Url};
 use tokio::sync::mpsc;
 
-use super::blob::{self, Mount};
-use super::feed::{Content, Feed, Item, QUEUE};
+use super::blob;
+use super::feed::{Feed, Item};
 use super::http::{FINALISE, Http, SendOnceError, status_error};
 use super::network::Meter;
-use super::options::{MAX_CHUNK, MIN_CHUNK};
-use super::{BlobOutcome, Notice, RegistryError, UploadOptions};
+use super::options::MIN_CHUNK;
+use super::target::Target;
+use super::{Notice, RegistryError};
 use crate::containerdisk::Digest;
 
 /// How long an upload may stand still while it is the registry's turn: to take bytes, or to answer.
 const STALL: Duration = FINALISE;
-/// What is tried, one after another, where a request was too large; the first is what GHCR takes at most.
-const SMALLER: [usize; 3] = [4 << 20, 1 << 20, 256 << 10];
 /// A failure after so many more bytes than ever before is a new one.
 const PROGRESS: u64 = 64 << 10;
 /// So many new tokens in a row, without progress between, are no accident.
 const MAX_RENEWALS: u32 = 2;
+/// A registry that copies a blob to its place at least so fast is waited for, in bytes a second...
+const FINISHING: u64 = 50_000_000;
+/// ...but no longer than this.
+const LONGEST_FINISH: Duration = Duration::from_secs(180);
+/// The longest pause between two looks whether it has.
+const LOOK: Duration = Duration::from_secs(10);
 /// Codes of the distribution specification that say that an upload is of no use any more.
 const NO_UPLOAD: [&str; 4] = ["BLOB_UPLOAD_UNKNOWN", "BLOB_UPLOAD_INVALID", "DIGEST_INVALID", "SIZE_INVALID"];
 const OCTETS: &str = "application/octet-stream";
-
-/// Where blobs go, and how.
-#[derive(Debug)]
-pub(super) struct Target {
-    pub(super) http: Http,
-    pub(super) options: UploadOptions,
-    /// Bytes of a PATCH, for this blob and all that follow; zero for one PATCH.
-    chunk: AtomicUsize,
-}
-
-impl Target {
-    pub(super) fn new(http: Http, options: UploadOptions) -> Self {
-        let chunk = options.chunk_size.map_or(0, |size| size.clamp(MIN_CHUNK, MAX_CHUNK));
-        Self { http, options, chunk: AtomicUsize::new(chunk) }
-    }
-
-    fn chunk(&self) -> Option<usize> {
-        Some(self.chunk.load(Ordering::Relaxed)).filter(|size| *size > 0)
-    }
-
-    pub(super) fn tell(&self, notice: &Notice) {
-        (self.options.notify)(notice);
-    }
-}
 
 /// How a turn at sending a blob ended.
 pub(super) enum Turn {
@@ -145,21 +125,13 @@ impl<'t> Upload<'t> {
         if let Some(session) = &self.session {
             return Ok(session.at);
         }
-        let url = blob::begin(&self.target.http).await?;
-        self.session = Some(Session { url, at: 0, sent: 0, pieces: 0 });
+        self.begun(blob::begin(&self.target.http).await?);
         Ok(0)
     }
 
-    /// Has the registry take the blob over from another repository: whether it did. Where it did not, the blob can
-    /// be sent.
-    async fn mount(&mut self, digest: Digest, size: u64, from: &str) -> bool {
-        match mount(&self.target.http, digest, size, from).await {
-            Ok(mounted) => {
-                self.session = mounted.map(|url| Session { url, at: 0, sent: 0, pieces: 0 });
-                self.session.is_none()
-            }
-            Err(_) => false,
-        }
+    /// The registry has begun an upload by itself, here.
+    pub(super) fn begun(&mut self, url: Url) {
+        self.session = Some(Session { url, at: 0, sent: 0, pieces: 0 });
     }
 
     /// Sends what `items` brings, which is the blob from the byte on that [`Upload::ready`] said.
@@ -226,15 +198,21 @@ impl<'t> Upload<'t> {
     /// In requests of a size. Returns digest and size.
     async fn chunks(&mut self, mut items: mpsc::Receiver<Item>) -> Result<(Digest, u64), Halt> {
         let mut end = None;
-        let mut rest = Bytes::new();
+        // What is to be sent, and what came with it and belongs to the next.
+        let (mut rest, mut over) = (Bytes::new(), Bytes::new());
         loop {
             // It may have become smaller.
-            let size = self.target.chunk().unwrap_or(SMALLER[0]);
+            let size = self.target.chunk().unwrap_or(MIN_CHUNK);
             if rest.is_empty() {
                 let mut filled = Vec::with_capacity(size);
-                while end.is_none() && filled.len() < size {
+                loop {
+                    let fits = over.len().min(size - filled.len());
+                    filled.extend_from_slice(&over.split_to(fits));
+                    if filled.len() == size || end.is_some() {
+                        break;
+                    }
                     match next(&mut items).await? {
-                        Next::Bytes(bytes) => filled.extend_from_slice(&bytes),
+                        Next::Bytes(bytes) => over = bytes,
                         Next::End(digest) => end = Some(digest),
                     }
                 }
@@ -320,6 +298,11 @@ impl<'t> Upload<'t> {
             // A registry that is slow to finish may cut the answer off and finish all the same.
             let error = match (blob::check(http, digest, size).await, named) {
                 (Ok(()), _) => return Ok(()),
+                (Err(RegistryError::Mismatch { .. }), Err(error))
+                    if is_undecided(&error) && self.comes_late(digest, size).await =>
+                {
+                    return Ok(());
+                }
                 (Err(_), Err(error)) => error,
                 // Some registries keep only the last of several parts.
                 (Err(error @ RegistryError::Mismatch { .. }), Ok(())) if pieces > 1 => error,
@@ -334,6 +317,22 @@ impl<'t> Upload<'t> {
                 }
             }
         }
+    }
+
+    /// Whether a blob gets to its place after all, while a registry may still be at it: the larger, the longer.
+    async fn comes_late(&self, digest: Digest, size: u64) -> bool {
+        let end =
+            Instant::now() + Duration::from_secs_f64(size as f64 / FINISHING as f64).min(LONGEST_FINISH);
+        let mut pause = self.target.options.first_pause.max(Duration::from_millis(1));
+        while Instant::now() + pause < end {
+            tokio::time::sleep(pause).await;
+            match blob::check(&self.target.http, digest, size).await {
+                Ok(()) => return true,
+                Err(RegistryError::Mismatch { .. }) => pause = (pause * 2).min(LOOK),
+                Err(_) => break,
+            }
+        }
+        false
     }
 
     fn progress(&mut self, bytes: u64) {
@@ -389,7 +388,7 @@ impl<'t> Upload<'t> {
                 // 416 may also mean that it has other bytes than was thought.
                 let misplaced =
                     status == 416 && self.target.chunk().is_some() && now.is_some() && now != before;
-                match self.smaller() {
+                match self.target.smaller() {
                     _ if misplaced => self.pause(error).await?,
                     Some(size) => self.target.tell(&Notice::Chunks { size, status }),
                     None => return Err(error),
@@ -420,14 +419,6 @@ impl<'t> Upload<'t> {
         self.target.http.wait(self.tried, error).await
     }
 
-    /// The next smaller size of a request, from now on.
-    fn smaller(&self) -> Option<usize> {
-        let now = self.target.chunk().unwrap_or(usize::MAX);
-        let size = SMALLER.into_iter().find(|size| *size < now)?;
-        self.target.chunk.store(size, Ordering::Relaxed);
-        Some(size)
-    }
-
     /// Asks how far the registry is. What makes no sense is as good as nothing.
     async fn look(&mut self) -> Result<(), RegistryError> {
         let Some(mut session) = self.session.take() else { return Ok(()) };
@@ -445,21 +436,26 @@ impl<'t> Upload<'t> {
         Ok(())
     }
 
-    /// In the request that names it: for registries that know no PATCH.
-    async fn whole(&mut self, content: &Content) -> Result<Turn, RegistryError> {
-        let doing = format!("uploading blob {} in one request", content.digest);
+    /// Sends what `items` brings, which is all of the blob, in the request that names it: for registries that know
+    /// no PATCH.
+    pub(super) async fn send_whole(
+        &mut self,
+        digest: Digest,
+        size: u64,
+        mut items: mpsc::Receiver<Item>,
+    ) -> Result<Turn, RegistryError> {
+        let doing = format!("uploading blob {digest} in one request");
         let http = &self.target.http;
         self.ready().await?;
         let Some(session) = self.session.take() else { return Ok(Turn::Again) };
-        let mut items = pour(content, 0);
         let first = match next(&mut items).await? {
             Next::Bytes(bytes) => bytes,
             Next::End(_) => Bytes::new(),
         };
         let (feed, body) = Feed::body(first, items, Arc::clone(&self.meter), self.before);
         let put = |client: &Client| {
-            let request = client.put(blob::named(&session.url, content.digest)).body(body);
-            request.header(CONTENT_TYPE, OCTETS).header(CONTENT_LENGTH, content.size)
+            let request = client.put(blob::named(&session.url, digest)).body(body);
+            request.header(CONTENT_TYPE, OCTETS).header(CONTENT_LENGTH, size)
         };
         let outcome = watched(http, &doing, &feed, http.send_once(&doing, put)).await;
         feed.close();
@@ -475,77 +471,21 @@ impl<'t> Upload<'t> {
                 Some(refusal)
             }
         };
-        match (blob::check(http, content.digest, content.size).await, error) {
-            (Ok(()), _) => Ok(Turn::Done(content.size)),
+        match (blob::check(http, digest, size).await, error) {
+            (Ok(()), _) => Ok(Turn::Done(size)),
             (Err(error), None) => Err(error),
             (Err(_), Some(error)) => self.recover(error).await.map(|()| Turn::Again),
         }
     }
 }
 
-/// Sends a blob that can be read as often as it takes.
-pub(super) async fn send(
-    target: &Target,
-    content: &Content,
-    meter: &Arc<Meter>,
-    before: u64,
-) -> Result<BlobOutcome, RegistryError> {
-    let mut upload = Upload::new(target, Arc::clone(meter), before);
-    if let Some(from) = &target.options.mount_from
-        && upload.mount(content.digest, content.size, from).await
-    {
-        return Ok(BlobOutcome::Mounted);
+/// Whether a request that ended so may still be worked on.
+fn is_undecided(error: &RegistryError) -> bool {
+    match error {
+        RegistryError::Broken { .. } | RegistryError::Stalled { .. } => true,
+        RegistryError::Status { status, .. } => matches!(status, 408 | 502 | 504),
+        _ => false,
     }
-    let mut patch = true;
-    loop {
-        let turn = match patch {
-            true => {
-                let at = upload.ready().await?;
-                upload.send(pour(content, at)).await?
-            }
-            false => upload.whole(content).await?,
-        };
-        match turn {
-            Turn::Done(_) => return Ok(BlobOutcome::Uploaded),
-            Turn::Again => {}
-            Turn::NoPatch(error) if patch => {
-                let RegistryError::Status { status, .. } = error else { return Err(error) };
-                patch = false;
-                target.tell(&Notice::Monolithic { status });
-            }
-            Turn::NoPatch(error) => return Err(error),
-        }
-    }
-}
-
-/// Has the registry take a blob over from another repository. Nothing is returned where it did, or else where the
-/// blob can be sent.
-pub(super) async fn mount(
-    http: &Http,
-    digest: Digest,
-    size: u64,
-    from: &str,
-) -> Result<Option<Url>, RegistryError> {
-    http.also_pull(Some(from));
-    let mounted = match blob::mount(http, digest, from).await {
-        Ok(Mount::Mounted) => blob::check(http, digest, size).await.map(|()| None),
-        Ok(Mount::Upload(url)) => Ok(Some(url)),
-        Err(error) => Err(error),
-    };
-    if mounted.is_err() {
-        // A token server may refuse the one right together with the other.
-        http.also_pull(None);
-    }
-    mounted
-}
-
-/// A feed of the content from byte `from` on.
-fn pour(content: &Content, from: u64) -> mpsc::Receiver<Item> {
-    let (sender, items) = mpsc::channel(QUEUE);
-    let content = content.clone();
-    // Ends by itself when the receiving side is gone.
-    tokio::task::spawn_blocking(move || content.pour(from, &sender));
-    items
 }
 
 enum Next {

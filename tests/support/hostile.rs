@@ -4,8 +4,11 @@
 //! The client sees uploads of the proxy's own; it can so decide what is kept of one that is cut.
 #![allow(dead_code)]
 
+#[path = "wire.rs"]
+mod wire;
+
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +21,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+pub use self::wire::upstream;
+use self::wire::{Body, Reading};
 use super::registry::certificates::ServerCertificate;
 use super::registry::{PASSWORD, USER};
 
@@ -36,6 +41,8 @@ pub enum Mischief {
     Answer { after: usize, status: u16, headers: Vec<(String, String)> },
     /// The registry does as asked, and this is said.
     Lie(u16),
+    /// This is said at once, and the registry does as asked later.
+    Late(Duration, u16),
     /// The registry does as asked, and its `Range` is this.
     Range(String),
 }
@@ -281,7 +288,7 @@ impl Shared {
 
     /// One request; false ends the connection.
     fn request(&self, stream: &mut Stream, head: Head) -> io::Result<bool> {
-        let mut body = Body::of(&head);
+        let mut body = body_of(&head);
         if head.path.starts_with("/token") {
             body.read(stream, usize::MAX)?;
             return self.reply(stream, &head, &self.token(&head), usize::MAX).map(|()| true);
@@ -299,14 +306,13 @@ impl Shared {
         }
         if let (Some((largest, status)), "PATCH") = (self.manner.largest, head.method.as_str())
             && !matches!(mischief, Mischief::CutRequest(_) | Mischief::Answer { .. })
+            && !body.read(stream, largest)?
         {
-            if !body.read(stream, largest)? {
-                // What was too large never reaches the registry.
-                self.remember(&head, body.bytes.len(), status);
-                self.reply(stream, &head, &Answer::error(status, "TOO_LARGE"), usize::MAX)?;
-                self.linger(stream, &mut body);
-                return Ok(false);
-            }
+            // What was too large never reaches the registry.
+            self.remember(&head, body.bytes.len(), status);
+            self.reply(stream, &head, &Answer::error(status, "TOO_LARGE"), usize::MAX)?;
+            self.linger(stream, &mut body);
+            return Ok(false);
         }
         match mischief {
             Mischief::CutRequest(after) => {
@@ -330,6 +336,17 @@ impl Shared {
                 self.reply(stream, &head, &answer, usize::MAX)?;
                 self.linger(stream, &mut body);
                 Ok(whole)
+            }
+            Mischief::Late(time, status) => {
+                body.read(stream, usize::MAX)?;
+                self.remember(&head, body.bytes.len(), status);
+                self.reply(stream, &head, &Answer::error(status, "PROXY"), usize::MAX)?;
+                // The client is on other connections meanwhile.
+                stream.get_mut().conn.send_close_notify();
+                stream.get_mut().flush()?;
+                thread::sleep(time);
+                self.ask(&head, &body.bytes)?;
+                Ok(false)
             }
             Mischief::Pass
             | Mischief::Delay(_)
@@ -546,50 +563,6 @@ fn address(answer: &Answer) -> Option<String> {
     }
 }
 
-/// Status, headers with names in lower case, body.
-pub type Said = (u16, Vec<(String, String)>, Vec<u8>);
-
-/// One request to a registry that speaks plain HTTP.
-pub fn upstream(host: &str, method: &str, path: &str, kind: Option<&str>, body: &[u8]) -> io::Result<Said> {
-    let mut socket = TcpStream::connect(host)?;
-    socket.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let manifests = "application/vnd.oci.image.manifest.v1+json";
-    let mut text = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: {manifests}\r\nContent-Length: {}\r\n",
-        body.len()
-    );
-    if let Some(kind) = kind {
-        text += &format!("Content-Type: {kind}\r\n");
-    }
-    text += "\r\n";
-    socket.write_all(text.as_bytes())?;
-    socket.write_all(body)?;
-    let mut stream = BufReader::with_capacity(64 << 10, socket);
-    let mut lines = Vec::new();
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line)? == 0 || line.trim_end().is_empty() {
-            break;
-        }
-        lines.push(line.trim_end().to_owned());
-    }
-    let status = lines.first().and_then(|line| line.split(' ').nth(1)?.parse().ok());
-    let status = status.ok_or_else(|| io::Error::other("no status"))?;
-    let headers: Vec<_> = lines[1..]
-        .iter()
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-        .collect();
-    let mut content = Vec::new();
-    if method != "HEAD" {
-        let chunked = headers.iter().any(|(name, _)| name == "transfer-encoding");
-        let mut body = if chunked { Body::Chunked } else { Body::All }.reading();
-        body.read(&mut stream, usize::MAX)?;
-        content = body.bytes;
-    }
-    Ok((status, headers, content))
-}
-
 fn head(stream: &mut Stream) -> io::Result<Option<Head>> {
     let mut line = String::new();
     if stream.read_line(&mut line)? == 0 {
@@ -610,77 +583,10 @@ fn head(stream: &mut Stream) -> io::Result<Option<Head>> {
     Ok(Some(Head { method, path, headers }))
 }
 
-/// How a body ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Body {
-    Chunked,
-    Length(usize),
-    /// With the connection.
-    All,
-}
-
-impl Body {
-    fn of(head: &Head) -> Reading {
-        let length = head.header("content-length").and_then(|v| v.parse().ok()).unwrap_or(0);
-        let body = match head.header("transfer-encoding") {
-            Some(_) => Self::Chunked,
-            None => Self::Length(length),
-        };
-        body.reading()
+fn body_of(head: &Head) -> Reading {
+    match head.header("transfer-encoding") {
+        Some(_) => Body::Chunked,
+        None => Body::Length(head.header("content-length").and_then(|v| v.parse().ok()).unwrap_or(0)),
     }
-    fn reading(self) -> Reading {
-        Reading { kind: self, bytes: Vec::new(), left: 0, done: false }
-    }
-}
-
-/// A body that is read in steps.
-struct Reading {
-    kind: Body,
-    bytes: Vec<u8>,
-    /// Of the present chunk.
-    left: usize,
-    done: bool,
-}
-
-impl Reading {
-    /// Reads until there are `limit` bytes; whether that was all of it.
-    fn read(&mut self, stream: &mut impl BufRead, limit: usize) -> io::Result<bool> {
-        while !self.done {
-            match self.kind {
-                Body::Length(length) if self.bytes.len() == length => self.done = true,
-                _ if self.bytes.len() >= limit => return Ok(false),
-                Body::Length(length) => {
-                    let more = limit.min(length) - self.bytes.len();
-                    if stream.take(more as u64).read_to_end(&mut self.bytes)? < more {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                }
-                Body::All => {
-                    stream.take((limit - self.bytes.len()) as u64).read_to_end(&mut self.bytes)?;
-                    self.done = self.bytes.len() < limit;
-                }
-                Body::Chunked => {
-                    if self.left == 0 {
-                        let mut line = String::new();
-                        stream.read_line(&mut line)?;
-                        self.left = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
-                        if self.left == 0 {
-                            stream.read_line(&mut line)?;
-                            self.done = true;
-                            continue;
-                        }
-                    }
-                    let more = self.left.min(limit - self.bytes.len());
-                    if stream.take(more as u64).read_to_end(&mut self.bytes)? < more {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                    self.left -= more;
-                    if self.left == 0 {
-                        stream.read_line(&mut String::new())?;
-                    }
-                }
-            }
-        }
-        Ok(true)
-    }
+    .reading()
 }
