@@ -154,7 +154,12 @@ impl<R: Read> Read for Stoppable<'_, R> {
     }
 }
 
-fn decode(layer: Pieces, media_type: &str, out: SyncSender<Item>, stop: &AtomicBool) -> Result<(), UnpackError> {
+fn decode(
+    layer: Pieces,
+    media_type: &str,
+    out: SyncSender<Item>,
+    stop: &AtomicBool,
+) -> Result<(), UnpackError> {
     let broken = |e: io::Error| UnpackError::Content(format!("its tar can't be read: {e}"));
     let decoder: Box<dyn Read> = if media_type.ends_with("+zstd") || media_type.ends_with(".zstd") {
         Box::new(zstd::Decoder::with_buffer(layer).map_err(broken)?)

@@ -48,7 +48,18 @@ impl Pull {
     pub fn blob(&self, blob: &Descriptor, task: Box<dyn Task>) -> BlobReader<'_> {
         let (digest, size) = (blob.digest, blob.size);
         let (response, failure) = (None, None);
-        BlobReader { pull: self, digest, size, at: 0, held: Bytes::new(), skip: 0, tried: 0, response, task, failure }
+        BlobReader {
+            pull: self,
+            digest,
+            size,
+            at: 0,
+            held: Bytes::new(),
+            skip: 0,
+            tried: 0,
+            response,
+            task,
+            failure,
+        }
     }
 }
 

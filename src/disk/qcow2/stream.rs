@@ -178,7 +178,8 @@ impl<R: Read> Qcow2Stream<R> {
             self.map.push((first, bits));
         }
         // The first cluster's place: the last one's end, less all of them.
-        let count: u64 = self.map.iter().flat_map(|(_, bits)| bits).map(|word| u64::from(word.count_ones())).sum();
+        let count: u64 =
+            self.map.iter().flat_map(|(_, bits)| bits).map(|word| u64::from(word.count_ones())).sum();
         match expected {
             Some(end) => self.forward(end - count * cluster),
             None => Ok(()),

@@ -54,7 +54,12 @@ impl Device {
         Ok(Self { file, size, sector_size, can_punch: true, can_zero: true })
     }
 
-    fn fallocate(&self, flags: FallocateFlags, range: Range<u64>, task: &dyn Task) -> Result<Option<u64>, TargetError> {
+    fn fallocate(
+        &self,
+        flags: FallocateFlags,
+        range: Range<u64>,
+        task: &dyn Task,
+    ) -> Result<Option<u64>, TargetError> {
         let mut at = range.start;
         while at < range.end {
             task.advance(0)?;

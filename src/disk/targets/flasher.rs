@@ -5,8 +5,9 @@ use std::ops::Range;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::file::write_zeros;
 use super::{Clear, DiskSink, Target, TargetError};
-use crate::io::{Interrupted, Task};
+use crate::io::Task;
 
 /// What is written or left out as one, in bytes; a block of zeros is a hole.
 pub const BLOCK: u64 = 64 << 10;
@@ -85,9 +86,9 @@ impl<'t> Flasher<'t> {
         }
     }
 
-    /// Whether to stop.
-    pub fn check(&self) -> Result<(), Interrupted> {
-        self.task.advance(0)
+    /// Whether anything was written: a target that is not new is not what it was.
+    pub fn has_begun(&self) -> bool {
+        self.started
     }
 
     fn is_data(&self, block: u64) -> bool {
@@ -107,6 +108,11 @@ impl<'t> Flasher<'t> {
         }
         if !self.target.is_new() {
             self.target.write(&self.head, 0, &*self.task)?;
+            // On a larger target: where an older disk's backup GPT would be.
+            if let Some(end) = self.target.capacity().filter(|end| *end > self.size) {
+                let last = self.size.next_multiple_of(BLOCK).max(end.saturating_sub(HEAD)).min(end);
+                write_zeros(last..end, &*self.task, |zeros, at| self.target.write(zeros, at, &*self.task))?;
+            }
             self.target.sync(&*self.task)?;
         }
         Ok(())
@@ -232,7 +238,12 @@ impl<'t> Flasher<'t> {
         within.start..(block * BLOCK).min(within.end)
     }
 
-    fn compare_zeros(&mut self, range: Range<u64>, buf: &mut [u8], task: &dyn Task) -> Result<(), TargetError> {
+    fn compare_zeros(
+        &mut self,
+        range: Range<u64>,
+        buf: &mut [u8],
+        task: &dyn Task,
+    ) -> Result<(), TargetError> {
         let mut at = range.start;
         while at < range.end {
             let there = self.target.next_data(at).map_or(range.end, |data| data.start.min(range.end));
@@ -243,7 +254,12 @@ impl<'t> Flasher<'t> {
             }
             let piece = &mut buf[..(range.end - at).min(READ_AT_ONCE) as usize];
             self.target.read(piece, at, task)?;
-            if let Some(wrong) = piece.iter().position(|byte| *byte != 0) {
+            // Whole blocks first: comparing them is as fast as memory.
+            let wrong = piece.chunks(ZEROS.len()).position(|block| block != &ZEROS[..block.len()]);
+            if let Some(block) = wrong {
+                let within = block * ZEROS.len();
+                let first = piece[within..].iter().position(|byte| *byte != 0).unwrap_or_default();
+                let wrong = within + first;
                 let offset = at + wrong as u64;
                 return Err(match self.holes {
                     Holes::Skip if !self.target.is_new() => TargetError::NotBlank { offset },
@@ -292,5 +308,7 @@ impl DiskSink for Flasher<'_> {
 
 /// The sector size that a GPT counts in, by where its header lies.
 fn gpt_sector(start: &[u8]) -> Option<u32> {
-    [512, 4096].into_iter().find(|at| start.get(*at as usize..).is_some_and(|rest| rest.starts_with(b"EFI PART")))
+    [512, 4096]
+        .into_iter()
+        .find(|at| start.get(*at as usize..).is_some_and(|rest| rest.starts_with(b"EFI PART")))
 }

@@ -25,7 +25,7 @@ pub use device::Device;
 pub use file::FileTarget;
 pub use flasher::{BLOCK, Flasher, Holes, Written};
 pub use gpt_backup::{Backup, grow};
-pub use nbd::{Nbd, NbdError};
+pub use nbd::{Nbd, NbdAddress, NbdError};
 pub use qemu_nbd::{QemuNbd, QemuNbdError};
 
 /// Takes a disk's bytes in ascending order.
@@ -118,7 +118,9 @@ pub enum TargetError {
     #[error("it is a partition, and what is written is a whole disk with partitions of its own")]
     Partition,
     /// Nobody would find the partitions.
-    #[error("its sectors have {device} bytes, and the disk's partition table (GPT) counts in sectors of {disk}")]
+    #[error(
+        "its sectors have {device} bytes, and the disk's partition table (GPT) counts in sectors of {disk}"
+    )]
     SectorSize {
         /// The target's.
         device: u32,
@@ -142,7 +144,9 @@ pub enum TargetError {
         range: Range<u64>,
     },
     /// Holes were left as they were, and were not zeros.
-    #[error("the disk has zeros at offset {offset}, and the target, said to be blank, has something else there")]
+    #[error(
+        "the disk has zeros at offset {offset}, and the target, said to be blank, has something else there"
+    )]
     NotBlank {
         /// Where, in bytes.
         offset: u64,

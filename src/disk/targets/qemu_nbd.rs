@@ -55,7 +55,8 @@ impl QemuNbd {
         if host.is_none_or(|host| host.contains('@')) {
             return Err(QemuNbdError::Secret.into());
         }
-        let folder = tempfile::Builder::new().prefix("sealroot-nbd-").tempdir().map_err(QemuNbdError::Start)?;
+        let folder =
+            tempfile::Builder::new().prefix("sealroot-nbd-").tempdir().map_err(QemuNbdError::Start)?;
         let child = Command::new("qemu-nbd")
             // No guessing of formats: what is there is a raw disk.
             .args(["--format=raw", "--cache=none", "--discard=unmap", "--shared=1", "--socket"])

@@ -1,6 +1,7 @@
 //! `nbd://HOST[:PORT]/EXPORT` and `nbd+unix:///EXPORT?socket=PATH` (NBD's doc/uri.md).
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -30,6 +31,25 @@ pub enum Server {
     Unix(PathBuf),
 }
 
+impl fmt::Display for NbdAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            Server::Tcp(..) => write!(f, "nbd://{}/{}", self.server, self.export),
+            Server::Unix(_) => write!(f, "nbd+unix:///{}?socket={}", self.export, self.server),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 impl FromStr for NbdAddress {
     type Err = NbdError;
 
@@ -41,7 +61,8 @@ impl FromStr for NbdAddress {
         let (server, rest) = if let Some(rest) = text.strip_prefix("nbd+unix://") {
             let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
             let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
-            let socket = socket.filter(|s| !s.is_empty()).ok_or_else(|| wrong("it names no socket: ?socket=PATH"))?;
+            let socket =
+                socket.filter(|s| !s.is_empty()).ok_or_else(|| wrong("it names no socket: ?socket=PATH"))?;
             let socket = decoded(socket).ok_or_else(|| wrong("a % is followed by two hex digits"))?;
             (Server::Unix(PathBuf::from(OsString::from_vec(socket))), path)
         } else if let Some(rest) = text.strip_prefix("nbd://") {

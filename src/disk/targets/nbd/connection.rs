@@ -29,7 +29,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(server: &Server) -> Result<Self, NbdError> {
-        let connect = |source| NbdError::Connect { server: shown(server), source };
+        let connect = |source| NbdError::Connect { server: server.to_string(), source };
         let stream: Box<dyn Stream> = match server {
             Server::Tcp(host, port) => {
                 let stream = tcp(host, *port).map_err(connect)?;
@@ -118,12 +118,4 @@ fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
         }
     }
     Err(failure)
-}
-
-fn shown(server: &Server) -> String {
-    match server {
-        Server::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
-        Server::Tcp(host, port) => format!("{host}:{port}"),
-        Server::Unix(path) => path.display().to_string(),
-    }
 }

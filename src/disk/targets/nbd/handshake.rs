@@ -66,12 +66,14 @@ pub(super) fn go(connection: &mut Connection, export: &str, task: &dyn Task) -> 
         }
         match (kind, content.split_first_chunk()) {
             (REPLY_ACK, _) => {
-                let (size, flags) = found.ok_or(NbdError::Protocol("it opens the export and says no size"))?;
+                let (size, flags) =
+                    found.ok_or(NbdError::Protocol("it opens the export and says no size"))?;
                 return checked(Export { size, flags, least: sizes.0, most: sizes.1 });
             }
             (REPLY_INFO, Some((kind, info))) => match (u16::from_be_bytes(*kind), info) {
                 (INFO_EXPORT, [size @ .., f1, f2]) => {
-                    let size = size.try_into().map_err(|_| NbdError::Protocol("the export's size is no number"))?;
+                    let size =
+                        size.try_into().map_err(|_| NbdError::Protocol("the export's size is no number"))?;
                     found = Some((u64::from_be_bytes(size), u16::from_be_bytes([*f1, *f2])));
                 }
                 (INFO_BLOCK_SIZE, &[a, b, c, d, _, _, _, _, e, f, g, h]) => {
@@ -127,5 +129,9 @@ fn refusal(kind: u32, content: &[u8], export: &str) -> NbdError {
     };
     let text = String::from_utf8_lossy(content);
     let said: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
-    NbdError::Refused { export: export.into(), why, said: if said.is_empty() { said } else { format!(" ({said})") } }
+    NbdError::Refused {
+        export: export.into(),
+        why,
+        said: if said.is_empty() { said } else { format!(" ({said})") },
+    }
 }

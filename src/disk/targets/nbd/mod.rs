@@ -238,7 +238,8 @@ impl Target for Nbd {
     fn write(&mut self, bytes: &[u8], offset: u64, task: &dyn Task) -> Result<(), TargetError> {
         let mut at = offset;
         for piece in bytes.chunks(self.piece() as usize) {
-            let short = (piece.len() as u64).next_multiple_of(u64::from(self.export.least)) - piece.len() as u64;
+            let short =
+                (piece.len() as u64).next_multiple_of(u64::from(self.export.least)) - piece.len() as u64;
             let end = at + piece.len() as u64;
             if short == 0 {
                 self.request((WRITE, 0), at..end, piece, task)?;
