@@ -10,6 +10,7 @@ mod nbd_server;
 mod root_disk;
 
 use std::fs::{self, File, OpenOptions};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -289,6 +290,32 @@ fn a_device_that_is_in_use_is_refused_by_name() {
     run(Command::new("mount").arg(path).arg(&point));
     force(&["is mounted at", "a point", "umount"]);
     run(Command::new("umount").arg(&point));
+    // Mounted where we can't see it: the kernel knows.
+    let mut elsewhere = Command::new("unshare")
+        .args(["--mount", "sh", "-c", "mount \"$0\" \"$1\" && echo there && read -r _", path])
+        .arg(&point)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    elsewhere.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    force(&["the kernel says it is busy"]);
+    drop(elsewhere.stdin.take());
+    elsewhere.wait().unwrap();
+    // A partition of it is.
+    run(Command::new("addpart").args([path, "1", "2048", "16384"]));
+    let sys = Path::new("/sys/class/block").join(format!("{}p1/dev", path.trim_start_matches("/dev/")));
+    let number = fs::read_to_string(sys).unwrap();
+    let partition = image.path("partition");
+    let (major, minor) = number.trim_end().split_once(':').unwrap();
+    run(Command::new("mknod").arg(&partition).args(["b", major, minor]));
+    let whole = flash(&image.layout(), partition.to_str().unwrap(), &[]);
+    refused(&whole, 4, &["it is a partition"]);
+    run(Command::new("mkfs.ext4").arg("-q").arg(&partition));
+    run(Command::new("mount").arg(&partition).arg(&point));
+    force(&["p1 is mounted at"]);
+    run(Command::new("umount").arg(&point));
+    run(Command::new("delpart").args([path, "1"]));
     run(Command::new("mkswap").args(["-q", path]));
     run(Command::new("swapon").arg(path));
     force(&["is swap space"]);

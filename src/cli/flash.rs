@@ -237,6 +237,8 @@ fn only_layer<'m>(manifest: &'m Manifest, source: &str) -> Result<&'m Descriptor
 fn write_disk(args: &Args, path: &Path, flasher: &mut Flasher<'_>, console: &Console) -> Result<(), Failure> {
     let in_disk = |failure: Failure| failure.context(path.display());
     let disk = open_disk(path, &args.spool, console)?;
+    // Before anything is read for it: a target too small is known by now.
+    flasher.begin(disk.size())?;
     let patch = patch(args, &disk, console).map_err(in_disk)?;
     let view = Overlay::new(&disk, patch);
     if !args.no_audit {
@@ -250,7 +252,6 @@ fn write_disk(args: &Args, path: &Path, flasher: &mut Flasher<'_>, console: &Con
     kept.check_shipped(view.patch()).map_err(|e| in_disk(e.into()))?;
     tell_volumes(kept.volumes(), console);
     let task = console.task("writing", kept.size());
-    flasher.begin(kept.size())?;
     let mut buf = vec![0; AT_ONCE];
     let (mut from, mut told) = (0, 0);
     let unreadable =

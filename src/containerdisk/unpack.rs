@@ -230,3 +230,111 @@ fn disk(file: &mut dyn Read, size: u64, out: &SyncSender<Item>) -> Result<(), Un
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::containerdisk::{Qcow2Image, Tar};
+    use crate::io::{ReadAt, Silent};
+    use crate::root::keep::{CLUSTER, Kept};
+    use proptest::prelude::*;
+
+    /// Keeps a disk in memory, if it has a size that a test's disk may have.
+    #[derive(Default)]
+    struct Memory {
+        disk: Vec<u8>,
+    }
+
+    impl DiskSink for Memory {
+        fn begin(&mut self, size: u64) -> Result<(), TargetError> {
+            if size > 64 << 20 {
+                return Err(TargetError::TooSmall { has: 64 << 20, needs: size });
+            }
+            self.disk = vec![0; size as usize];
+            Ok(())
+        }
+        fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+            assert!(offset.is_multiple_of(CLUSTER));
+            self.disk[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    fn unpacked(layer: &[u8], media_type: &str) -> Result<Vec<u8>, UnpackError> {
+        let descriptor = Descriptor::of(media_type, layer);
+        let mut memory = Memory::default();
+        unpack(&mut &layer[..], &descriptor, &mut memory, &Silent)?;
+        Ok(memory.disk)
+    }
+
+    const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
+    const ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+
+    fn tar_of(disk: &dyn ReadAt) -> Vec<u8> {
+        let kept = Kept::all(disk, &Silent).unwrap();
+        let image = Qcow2Image::new(&kept);
+        let tar = Tar::new(&image);
+        let mut bytes = vec![0; tar.size() as usize];
+        tar.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn what_was_packed_comes_out_and_damage_does_no_harm(
+            marks in prop::collection::vec(0u64..40 * CLUSTER, 0..20), sectors in 1u64..40 * CLUSTER / 512,
+            hits in prop::collection::vec((any::<u32>(), any::<u8>()), 1..4), cut in any::<u32>(),
+        ) {
+            let mut disk = vec![0u8; sectors as usize * 512];
+            for (i, at) in marks.iter().filter(|at| **at < sectors * 512).enumerate() {
+                disk[*at as usize] = i as u8 + 1;
+            }
+            let mut tar = tar_of(&disk);
+            let plain = unpacked(&tar, TAR).unwrap();
+            prop_assert!(plain == disk);
+            let zstd = unpacked(&zstd::encode_all(&tar[..], 1).unwrap(), ZSTD).unwrap();
+            prop_assert!(zstd == disk);
+            // Whatever is hit, in headers and tables above all: an error, or some disk.
+            for (at, value) in hits {
+                let tables = tar.len().min(6 * CLUSTER as usize);
+                tar[at as usize % tables] = value;
+            }
+            let _ = unpacked(&tar, TAR);
+            tar.truncate(cut as usize % tar.len());
+            let _ = unpacked(&tar, TAR);
+        }
+    }
+
+    #[test]
+    fn a_layer_is_the_one_that_its_digest_names_or_fails_at_its_end() {
+        let tar = tar_of(&vec![7; 1 << 20]);
+        let descriptor = Descriptor::of(TAR, &tar);
+        for damaged in
+            [&tar[..tar.len() - 1], &[&tar[..], &[0]].concat(), &[&tar[..tar.len() - 1], &[1]].concat()]
+        {
+            let mut memory = Memory::default();
+            let failed = unpack(&mut &damaged[..], &descriptor, &mut memory, &Silent);
+            assert!(matches!(failed, Err(UnpackError::Damaged { .. })), "{failed:?}");
+        }
+        assert!(matches!(unpacked(&tar, "text/plain"), Err(UnpackError::Content(_))));
+        assert!(matches!(unpacked(&[0; 1024], TAR), Err(UnpackError::Content(_))));
+    }
+
+    /// Reading that fails is told as that.
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+    }
+
+    #[test]
+    fn a_layer_that_can_not_be_read_is_no_damage() {
+        let descriptor = Descriptor::of(TAR, b"x");
+        let failed = unpack(&mut Broken, &descriptor, &mut Memory::default(), &Silent);
+        assert!(matches!(failed, Err(UnpackError::Read(_))), "{failed:?}");
+    }
+}
