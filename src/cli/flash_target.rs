@@ -67,7 +67,11 @@ impl Goal {
             To::Nbd(address) => Self::Nbd(Box::new(Nbd::open(address, &asks)?), None),
             To::Iscsi(address) => {
                 let server = QemuNbd::open(address, &asks)?;
-                Self::Nbd(Box::new(Nbd::open(&server.address(), &asks)?), Some(server))
+                match Nbd::open(&server.address(), &asks) {
+                    Ok(nbd) => Self::Nbd(Box::new(nbd), Some(server)),
+                    Err(interrupted @ TargetError::Interrupted(_)) => return Err(interrupted),
+                    Err(failure) => return Err(server.explain(failure)),
+                }
             }
         })
     }

@@ -13,6 +13,8 @@ use crate::io::Task;
 
 /// How long a target may take to be reached: libiscsi tries for a while.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one that has failed may take to end.
+const ENDING: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(50);
 
 /// Why there is no server.
@@ -78,6 +80,20 @@ impl QemuNbd {
     /// Where to connect to.
     pub fn address(&self) -> NbdAddress {
         NbdAddress { server: Server::Unix(self.socket()), export: String::new() }
+    }
+
+    /// The connection to it failed so; if that is because it ended, why it did.
+    ///
+    /// It listens before it opens what it is to serve.
+    pub fn explain(mut self, failure: TargetError) -> TargetError {
+        let begun = Instant::now();
+        while begun.elapsed() < ENDING {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return self.why().into();
+            }
+            std::thread::sleep(TICK);
+        }
+        failure
     }
 
     fn socket(&self) -> PathBuf {

@@ -15,8 +15,8 @@ const TICK: Duration = Duration::from_millis(200);
 const CONNECT: Duration = Duration::from_secs(20);
 /// A server that says nothing for so long is taken to be gone. Flushing may take minutes.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
-/// As [`SILENCE`], for the first words: nothing is slow about them.
-const GREETING: Duration = Duration::from_secs(20);
+/// As [`SILENCE`], for the first words: a server may be opening what it serves.
+const GREETING: Duration = Duration::from_secs(60);
 
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
