@@ -133,6 +133,9 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     };
     let begun = Instant::now();
     let mut flasher = Flasher::new(goal.target(), holes, args.force, Box::new(Asks(console.clone())));
+    if args.no_verify {
+        flasher = flasher.without_verify();
+    }
     let done = write(&args, &mut flasher, console);
     let done = done.and_then(|image| {
         let written = flasher.finish().map_err(in_target)?;
