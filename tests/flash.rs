@@ -517,5 +517,5 @@ fn iscsi_says_what_is_missing_and_takes_no_password() {
     let done = flash(&image.layout(), "iscsi://127.0.0.1:1/iqn.2026-01.example:x/0", &[]);
     assert_eq!(done.status.code(), Some(1), "{}", said(&done));
     let said = said(&done);
-    assert!(said.contains("qemu-block-extra") || said.contains("onnect"), "{said}");
+    assert!(said.contains("qemu-block-extra") || said.contains("iscsi_service failed"), "{said}");
 }

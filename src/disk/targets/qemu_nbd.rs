@@ -121,7 +121,9 @@ impl QemuNbd {
             let _ = stderr.take(64 << 10).read_to_end(&mut said);
         }
         let said = String::from_utf8_lossy(&said);
-        if said.contains("Unknown protocol") || said.contains("Unknown driver") {
+        // Three versions' words for a driver that is not there.
+        let missing = ["Unknown protocol", "Unknown driver", "A block device must be specified for \"file\""];
+        if missing.iter().any(|words| said.contains(words)) {
             return QemuNbdError::NoIscsi;
         }
         let line = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
