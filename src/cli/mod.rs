@@ -5,6 +5,8 @@ mod failure;
 
 mod audit;
 mod build;
+mod flash;
+mod flash_target;
 mod in_place;
 mod package;
 mod prepare_sealed_root;
@@ -46,6 +48,7 @@ enum Command {
     PrepareSealedRoot(prepare_sealed_root::Args),
     Package(package::Args),
     Push(push::Args),
+    Flash(Box<flash::Args>),
     RenderImportSecret(render_import_secret::Args),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
@@ -64,6 +67,7 @@ pub fn main() -> ExitCode {
         Command::PrepareSealedRoot(args) => prepare_sealed_root::run(args, &console),
         Command::Package(args) => package::run(args, &console),
         Command::Push(args) => push::run(args, &console),
+        Command::Flash(args) => flash::run(*args, &console),
         Command::RenderImportSecret(args) => render_import_secret::run(args, &console),
         Command::Completions(args) => shell::completions(args, &console),
         Command::Man(args) => shell::man(args, &console),

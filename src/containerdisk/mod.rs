@@ -29,6 +29,7 @@ mod qcow2;
 mod qcow2_compressed;
 mod stored;
 mod tar;
+mod unpack;
 mod verify;
 
 pub use compression::{Compression, FRAME, LevelError};
@@ -42,4 +43,5 @@ pub use qcow2::{Qcow2Image, Qcow2WriteError};
 pub use qcow2_compressed::write_compressed;
 pub use stored::{Blob, Layout, LayoutError};
 pub use tar::Tar;
+pub use unpack::{UnpackError, unpack};
 pub use verify::{Verified, verify};
