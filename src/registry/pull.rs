@@ -7,7 +7,7 @@ use bytes::Bytes;
 use reqwest::Response;
 use reqwest::header::{ACCEPT, CONTENT_RANGE, RANGE};
 
-use super::backoff::Backoff;
+use super::backoff::{self, Backoff};
 use super::http::{self, Http, SHORT, status_error};
 use super::network::{Meter, Network};
 use super::{Connection, ImageName, ReferenceError, RegistryError};
@@ -33,7 +33,10 @@ impl Pull {
         if image.tag().is_none() && image.digest().is_none() {
             return Err(ReferenceError::NoTag { text: image.to_string() }.into());
         }
-        Ok(Self { http: Http::new(image, connection, Backoff::default())?, network: Network::start()? })
+        Ok(Self {
+            http: Http::new(image, connection, Backoff::new(backoff::FIRST))?,
+            network: Network::start()?,
+        })
     }
 
     /// The manifest and its digest, which is the one in the name where that has one.
@@ -148,7 +151,7 @@ impl BlobReader<'_> {
                 Err(error) => error,
             };
             self.tried += 1;
-            match Backoff::default().pause(self.tried, None) {
+            match Backoff::new(backoff::FIRST).pause(self.tried, None) {
                 Some(pause) if error.is_transient() || matches!(error, RegistryError::Protocol { .. }) => {
                     let sleep = async { tokio::time::sleep(pause).await };
                     network.wait(&*self.task, &Meter::default(), sleep)?;
