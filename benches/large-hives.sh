@@ -23,7 +23,6 @@ grow() {
     hivexsh -w -f "$dir/script" "$dir/$1"
     rm "$dir/script"
     [ "$(stat -c %s "$dir/$1")" -le $(($2 << 20)) ] || { echo "large-hives.sh: $1 became larger than $2 MiB" >&2; exit 1; }
-    ls -l "$dir/$1" >&2
     truncate -s "$2M" "$dir/$1"
 }
 

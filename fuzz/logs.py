@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """logs.py BEFORE AFTER KIND OUT: a seed of the target "logs" from a hive before and after an edit.
 
-KIND is "new" (HvLE, the pages that differ in two logs) or "old" (DIRT). The seed is BEFORE, made dirty, its two
-logs, their lengths in units of 512 bytes, and a byte that says what the target makes right first: all of it.
+KIND is "new" (HvLE, the pages that differ in two logs) or "old" (DIRT); with "-lost", the hive's base block is half
+written. The seed is BEFORE, made dirty, its two
+logs, their lengths in units of 512 bytes, and a byte that says what the target makes right first.
 Layout after the public description of the format (msuhanov/regf).
 """
 import struct
@@ -38,7 +39,7 @@ def main():
     before += bytes(len(after) + 8192 - len(before))
     head = after[:512]
     bins, number = len(after) - BASE, struct.unpack("<I", before[8:12])[0]
-    if kind == "new":
+    if kind.startswith("new"):
         pages = differing(before, after, PAGE)
         half = (len(pages) + 1) // 2
         entries = [entry(number + n, bins, part) for n, part in enumerate([pages[:half], pages[half:], pages])]
@@ -51,6 +52,8 @@ def main():
             bitmap[at // BLOCK // 8] |= 1 << at // BLOCK % 8
         logs = [head + padded(b"DIRT" + bytes(bitmap)) + b"".join(block for _, block in blocks), b""]
         mode = 0x47
+    if kind.endswith("-lost"):
+        before, mode = before[:256] + b"lost" + before[260:], mode & ~2
     lengths = struct.pack("<HH", *(len(log) // 512 for log in logs))
     with open(out, "wb") as file:
         file.write(before + b"".join(logs) + lengths + bytes([mode]))

@@ -25,7 +25,7 @@ case $target in
             # The last byte is the target's.
             for hive in empty setup after; do { cat "$work/$hive"; printf '\0'; } > "$out/$hive"; done
         else
-            for kind in old new; do python3 "$top/fuzz/logs.py" "$work/setup" "$work/after" $kind "$out/$kind"; done
+            for kind in old new old-lost new-lost; do python3 "$top/fuzz/logs.py" "$work/setup" "$work/after" $kind "$out/$kind"; done
         fi
         ;;
     qcow2)
@@ -56,8 +56,12 @@ case $target in
         { cat "$work/chain"; printf '\0'; } > "$out/mbr-chain"
         ;;
     ntfs)
-        # Which answer file goes, and one change of the target's own volume (volume.sh): a byte of a record.
-        for n in 000 001 210 211 212; do { printf '%b' "\\0$n"; printf '\2\100\0\60\0\0\0\0\0\0\0\0\0\0\0\0'; } > "$out/$n"; done
+        # In each folder some answer files go, from the target's own volume (volume.sh) with one byte changed.
+        for look in 200 201 202; do
+            for go in 000 001 002 003 012 300 310; do
+                { printf '%b' "\\0$look\\0$go"; printf '\2\100\0\60\0\0\0\0\0\0\0\0\0\0\0\0'; } > "$out/$look-$go"
+            done
+        done
         ;;
     recipe)
         cp "$top"/recipes/*.toml "$out/"

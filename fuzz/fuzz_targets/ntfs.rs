@@ -9,21 +9,34 @@ use sealroot::io::{Draft, ReadAt};
 use sealroot::ntfs::{Entry, File, FileReference, Volume, unlink};
 use sealroot_fuzz::edits::{self, VOLUME};
 
-const FOLDERS: [&str; 3] = ["Windows\\Panther", "Windows\\System32\\Sysprep", ""];
+const FOLDERS: [&str; 4] =
+    ["Windows\\Panther", "Windows\\System32\\Sysprep", "Windows\\Panther\\Unattend", ""];
 
 fuzz_target!(|input: &[u8]| {
-    // The first byte says which folder is looked into, which of its answer files goes, and whether more is read.
-    let Some((which, input)) = input.split_first() else { return };
-    let disk = edits::volume(input);
-    let Ok(volume) = Volume::open(&disk) else { return };
-    if which & 0x80 != 0 {
+    // Which folder is looked into, and whether more is read; which of its answer files go, one or several in turn.
+    let Some(([look, go], input)) = input.split_first_chunk() else { return };
+    let mut disk = edits::volume(input);
+    let folder = FOLDERS[usize::from(look % 4)];
+    if !look_around(&disk, folder, look & 0x80 != 0) {
+        return;
+    }
+    let times = if go & 0xc0 == 0xc0 { 12 } else { 1 };
+    for _ in 0..times {
+        if !remove(&mut disk, folder, usize::from(go & 0x3f)) {
+            return;
+        }
+    }
+});
+
+fn look_around(disk: &Draft<&[u8]>, folder: &str, at_all: bool) -> bool {
+    let Ok(volume) = Volume::open(disk) else { return false };
+    if at_all {
         let _ = volume.state();
         let _ = volume.record_in_free_clusters();
         let _ = volume.file("windows\\system32\\CONFIG\\system").map(|file| file.map(|file| read(&file)));
+        let _ = allocated(&volume);
     }
-    let folder = FOLDERS[usize::from(*which) % FOLDERS.len()];
-    let entries = volume.list(folder).ok().flatten().unwrap_or_default();
-    for entry in entries.iter().take(32) {
+    for entry in list(&volume, folder).iter().take(32) {
         if entry.is_directory {
             for below in volume.list_by_reference(entry.file).unwrap_or_default().iter().take(16) {
                 let _ = volume.file_by_reference(below.file).map(|file| read(&file));
@@ -32,51 +45,50 @@ fuzz_target!(|input: &[u8]| {
             let _ = volume.file_by_reference(entry.file).map(|file| read(&file));
         }
     }
-    let answers: Vec<_> = entries.iter().filter(|entry| entry.name.contains("unattend")).collect();
-    if let Some(entry) = answers.get(usize::from(which / 8 & 7) % answers.len().max(1)) {
-        remove(&disk, &volume, (folder, &entries), entry.file);
-    }
-});
+    true
+}
 
-/// Whatever was done to the volume, removing a file removes that file, and no more.
-fn remove<R: ReadAt>(
-    disk: &Draft<&[u8]>,
-    volume: &Volume<R>,
-    (folder, entries): (&str, &[Entry]),
-    target: FileReference,
-) {
-    let (places, allocated) = (places(volume, target), allocated(volume));
-    let Ok(unlinked) = unlink(disk, target) else { return };
-    let mut after = Draft::new(disk);
+/// Removes the `nth` answer file of a folder from the volume; whatever that is, that file goes, and no other.
+fn remove(disk: &mut Draft<&'static [u8]>, folder: &str, nth: usize) -> bool {
+    let Ok(volume) = Volume::open(&*disk) else { return false };
+    let before = list(&volume, folder);
+    let answers: Vec<_> = before.iter().filter(|entry| entry.name.contains("unattend")).collect();
+    let Some(target) = answers.get(nth % answers.len().max(1)).map(|entry| entry.file) else { return false };
+    let (places, used) = (places(&volume, target), allocated(&volume));
+    let Ok(unlinked) = unlink(disk, target) else { return false };
+    drop(volume);
     for change in unlinked.changes {
-        after.write(change.offset, &change.bytes).expect("a change lies on the volume");
+        disk.write(change.offset, &change.bytes).expect("a change lies on the volume");
     }
-    let volume = Volume::open(&after).expect("the volume opens");
-    let left = volume.list(folder).expect("its folder can be read").expect("its folder is there");
+
+    let volume = Volume::open(&*disk).expect("the volume opens");
+    let after = volume.list(folder).expect("its folder can be read").expect("its folder is there");
+    // A name in a folder that the file itself does not know of, as damage makes them, stays.
+    let others =
+        |entries: &[Entry]| entries.iter().filter(|entry| entry.file != target).cloned().collect::<Vec<_>>();
+    assert_eq!(others(&after), others(&before));
     if unlinked.emptied.is_some() {
         assert_eq!(volume.file_by_reference(target).expect("it is there").size(), 0);
-        assert_eq!(left.len(), entries.len());
+        assert_eq!(after.len(), before.len());
     } else {
         assert!(volume.file_by_reference(target).is_err());
-        // A name in a folder that the file itself does not know of, as damage makes them, stays.
-        let others = |entries: &[Entry]| {
-            entries.iter().filter(|entry| entry.file != target).cloned().collect::<Vec<_>>()
-        };
-        assert_eq!(others(&left), others(entries));
     }
-    let now = self::allocated(&volume);
-    if let (Some(before), Some(now)) = (&allocated, now) {
-        for range in &now {
-            assert!(before.iter().any(|before| before.start <= range.start && range.end <= before.end));
-        }
-        for place in places {
-            let mut bytes = vec![0xff; (place.end - place.start) as usize];
-            after.read_exact_at(&mut bytes, place.start).expect("it lies on the volume");
-            assert!(bytes == vec![0; bytes.len()]);
-            let cluster = place.start / volume.cluster_size();
-            assert!(!now.iter().any(|range| range.contains(&cluster)));
-        }
+    let (Some(used), Some(still)) = (used, allocated(&volume)) else { return true };
+    for range in &still {
+        assert!(used.iter().any(|used| used.start <= range.start && range.end <= used.end));
     }
+    for place in places {
+        let mut bytes = vec![0xff; (place.end - place.start) as usize];
+        disk.read_exact_at(&mut bytes, place.start).expect("it lies on the volume");
+        assert!(bytes == vec![0; bytes.len()]);
+        let cluster = place.start / volume.cluster_size();
+        assert!(!still.iter().any(|range| range.contains(&cluster)));
+    }
+    true
+}
+
+fn list<R: ReadAt>(volume: &Volume<R>, folder: &str) -> Vec<Entry> {
+    volume.list(folder).ok().flatten().unwrap_or_default()
 }
 
 /// Where a file in clusters lies.
