@@ -109,6 +109,19 @@ fn what_the_cluster_map_misses_is_not_lost() {
 }
 
 #[test]
+fn a_map_that_misses_any_file_is_not_trimmed_by() {
+    const LOST: &str = "Windows/System32/config/DEFAULT";
+    let disk = RootDisk::standard().file(LOST, &[0x5A; 20_000]).with_clusters_called_free(LOST);
+    // The audit reads no more than what it judges; packaging compares all files with the map.
+    let audit = sealroot("audit", disk.path(), &[]);
+    assert!(audit.status.success(), "{}", stderr(&audit));
+    let out = disk.folder().join("image");
+    let published = packaged(disk.path(), &out, &["--seal"]);
+    let why = published["volumes"][2]["shipping"]["whole"]["why"].as_str().unwrap();
+    assert!(why.contains("calls clusters free that file record"), "{why}");
+}
+
+#[test]
 fn a_page_file_with_another_name_keeps_its_contents() {
     let content = vec![0x5A; 1 << 20];
     let disk = RootDisk::standard().edit_volume(|volume| {

@@ -85,7 +85,10 @@ fn clusters_agree(image: &Path) {
 
 fn holds(bytes: &[u8], text: &str) -> bool {
     let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    [text.as_bytes(), &utf16].iter().any(|wanted| bytes.windows(wanted.len()).any(|found| found == *wanted))
+    [text.as_bytes(), &utf16].iter().any(|wanted| {
+        let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == wanted[0]);
+        starts.map(|(at, _)| &bytes[at..]).any(|found| found.starts_with(wanted))
+    })
 }
 
 /// Creates and deletes many files where files were scrubbed, and sees that all others stay.
@@ -284,22 +287,50 @@ fn what_is_not_unlinked_is_emptied_or_refused() {
     }
     assert!(!holds(&fs::read(&image).unwrap(), SECRET));
     judge(&image, &expected, &[], "packed", 300);
+}
 
-    // A cluster that $Bitmap calls free, or the file system's own: not touched.
-    let other = make_volume(folder.path(), 16 << 20, &["-c", "4096"]);
-    let mounted = Mounted::new(&other, "");
-    mounted.write("unattend.xml", &noise(1, 9000));
+#[test]
+fn what_contradicts_the_cluster_map_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = make_volume(folder.path(), 16 << 20, &["-c", "4096"]);
+    let mounted = Mounted::new(&image, "");
+    mounted.write("p/unattend.xml", &noise(1, 9000));
+    for number in 0..100 {
+        mounted.write(&format!("p/a long name, number {number}"), b"");
+    }
     mounted.unmount();
-    let mut raw = fs::read(&other).unwrap();
-    let place = {
-        let volume = Volume::open(raw.as_slice()).unwrap();
-        let cluster =
-            volume.file("unattend.xml").unwrap().unwrap().extents()[0].volume_offset.unwrap() / 4096;
-        volume.bitmap().unwrap().extents()[0].volume_offset.unwrap() as usize + (cluster / 8) as usize
+    let whole = fs::read(&image).unwrap();
+    let refused_with = |raw: Vec<u8>| {
+        fs::write(&image, raw).unwrap();
+        refused(&image, "p/unattend.xml").to_string()
     };
-    raw[place] = 0;
-    fs::write(&other, raw).unwrap();
-    assert!(refused(&other, "unattend.xml").to_string().contains("free"));
+    let volume = Volume::open(whole.as_slice()).unwrap();
+    let cluster = volume.file("p/unattend.xml").unwrap().unwrap().extents()[0].volume_offset.unwrap() / 4096;
+    let map = volume.bitmap().unwrap().extents()[0].volume_offset.unwrap();
+    let without = |cluster: u64| {
+        let mut raw = whole.clone();
+        raw[(map + cluster / 8) as usize] &= !(1 << (cluster % 8));
+        raw
+    };
+    assert!(refused_with(without(cluster)).contains("free"));
+    // One of its folder's index.
+    let node = whole.chunks(4096).rposition(|bytes| bytes.starts_with(b"INDX")).unwrap();
+    assert!(refused_with(without(node as u64)).contains("free"));
+    // One of the file system's own: $MFT.
+    assert!(refused_with(without(4)).contains("record 0: it uses a cluster that $Bitmap calls free"));
+    // Its run of three clusters leads to $MFT, or into its folder's index.
+    let place = cluster.to_le_bytes();
+    let length = place.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let run = |cluster: u64| [&[(length as u8) << 4 | 1, 3], &cluster.to_le_bytes()[..length], &[0]].concat();
+    let at = whole.windows(length + 3).position(|bytes| bytes == run(cluster)).unwrap();
+    for other in [4, node as u64] {
+        let mut raw = whole.clone();
+        raw[at..at + length + 3].copy_from_slice(&run(other));
+        let said = refused_with(raw);
+        assert!(said.contains("belongs to the file system") || said.contains("free"), "{said}");
+    }
+    fs::write(&image, &whole).unwrap();
+    assert!(scrub(&image, &["p/unattend.xml".to_owned()])[0].emptied.is_none());
 }
 
 #[test]
@@ -487,6 +518,105 @@ fn a_sealed_root_has_no_answer_files_and_not_their_bytes() {
     ]);
     let again: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!((&again["changedBytes"], &again["answerFilesScrubbed"]), (&0.into(), &serde_json::json!([])));
+}
+
+/// The disk as it is published, raw.
+fn published(disk: &root_disk::RootDisk, name: &str, args: &[&str]) -> PathBuf {
+    let layout = disk.folder().join(name);
+    let output =
+        ["package", "--seal", "--json", "--disk", path_str(disk.path()), "--output", path_str(&layout)];
+    let output = sealroot(&[&output, args].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let layer = layout.join("blobs/sha256").join(&report["layerDigest"].as_str().unwrap()[7..]);
+    run("tar", &["--zstd", "-xf", path_str(&layer), "-C", path_str(&layout)]);
+    let raw = layout.join("disk.raw");
+    let qcow2 = layout.join("disk/disk.qcow2");
+    run("qemu-img", &["convert", "-O", "raw", path_str(&qcow2), path_str(&raw)]);
+    raw
+}
+
+const DELETED_NAME: &str = "Purple-Elephant";
+const SHORTENED: &str = "Green-Walrus-In-The-Tail";
+
+#[test]
+fn what_deleted_files_left_in_their_records_is_not_published() {
+    // File records of 1024 and of 4096 bytes.
+    let disks =
+        [(root_disk::RootDisk::standard(), 3000), (root_disk::RootDisk::with_4096_byte_sectors(), 200)];
+    for (disk, count) in disks {
+        let disk = disk.edit_volume(|volume| {
+            let mounted = Mounted::new(volume.path(), "");
+            for number in 0..300 {
+                mounted.write(&format!("Windows/Temp/gone/{number} {DELETED_NAME}"), SECRET.as_bytes());
+            }
+            let kept = |number| format!("Windows/Temp/kept/{number}");
+            (0..50).for_each(|number| mounted.write(&kept(number), SHORTENED.repeat(20).as_bytes()));
+            fs::remove_dir_all(mounted.point.join("Windows/Temp/gone")).unwrap();
+            for number in 0..50 {
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open(mounted.point.join(kept(number)))
+                    .unwrap()
+                    .set_len(3)
+                    .unwrap();
+            }
+            mounted.unmount();
+        });
+        let before = listing(root_disk::Volume::of(disk.path()).path());
+        for (name, args) in [("everything", &["--keep-free-clusters"][..]), ("trimmed", &[])] {
+            let bytes = fs::read(published(&disk, name, args)).unwrap();
+            for marker in [SECRET, DELETED_NAME, SHORTENED] {
+                assert_eq!(holds(&bytes, marker), name == "everything", "{name}: {marker}");
+            }
+        }
+        let volume = root_disk::Volume::of(&disk.folder().join("trimmed/disk.raw"));
+        clusters_agree(volume.path());
+        let (mut expected, mut found) = (before, listing(volume.path()));
+        for listing in [&mut expected, &mut found] {
+            listing.remove(Path::new(root_disk::SYSTEM)).unwrap();
+            listing.remove(Path::new("pagefile.sys"));
+        }
+        assert!(found == expected);
+        let all = listing(volume.path());
+        use_heavily(volume.path(), "Windows/Temp", &all, count);
+    }
+}
+
+#[test]
+fn records_in_pieces_smaller_than_themselves_are_cleared_whole() {
+    let disk = root_disk::RootDisk::standard();
+    // The second partition, of 16 MiB at 37 MiB; its $MFT grows through holes of one cluster.
+    let data = make_volume(disk.folder(), 16 << 20, &["-c", "512"]);
+    let mounted = Mounted::new(&data, "");
+    leave_holes(&mounted, 512 * 3);
+    let at = |path: String| mounted.point.join(path);
+    ["gone", "kept"].iter().for_each(|folder| fs::create_dir(at((*folder).to_owned())).unwrap());
+    let made = (0..4000)
+        .take_while(|number| {
+            fs::write(at(format!("gone/{number} {DELETED_NAME}")), SECRET).is_ok()
+                && fs::write(at(format!("kept/{number}")), "kept").is_ok()
+        })
+        .count();
+    fs::remove_dir_all(at("gone".to_owned())).unwrap();
+    mounted.unmount();
+    let info = String::from_utf8(run("ntfsinfo", &["-i", "0", path_str(&data)])).unwrap();
+    assert!(info.contains("$ATTRIBUTE_LIST"), "$MFT fits into one record after {made} files");
+    let before = listing(&data);
+    let whole = fs::OpenOptions::new().read(true).write(true).open(disk.path()).unwrap();
+    whole.write_all_at(&fs::read(&data).unwrap(), 37 << 20).unwrap();
+    assert!(holds(&fs::read(disk.path()).unwrap(), SECRET));
+
+    let bytes = fs::read(published(&disk, "trimmed", &[])).unwrap();
+    assert!(!holds(&bytes, SECRET) && !holds(&bytes, DELETED_NAME));
+    fs::write(&data, &bytes[37 << 20..53 << 20]).unwrap();
+    clusters_agree(&data);
+    assert!(listing(&data) == before);
+    let mounted = Mounted::new(&data, "");
+    (0..made / 2).for_each(|number| mounted.write(&format!("again/{number}"), b"new"));
+    mounted.unmount();
+    clusters_agree(&data);
+    assert_eq!(listing(&data).len(), before.len() + 1 + made / 2);
 }
 
 #[test]

@@ -439,6 +439,61 @@ fn dirty_hibernated_and_shadowed_volumes_are_named() {
 }
 
 #[test]
+fn a_mirror_that_is_no_copy_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for cluster in [512, 4096, 16384] {
+        let image = make_volume(folder.path(), 32 << 20, &["-c", &cluster.to_string()]);
+        assert_eq!((reasons(&image), probe_exit(&image)), (vec![], 0));
+        let whole = fs::read(&image).unwrap();
+        let mirror = u64::from_le_bytes(whole[56..64].try_into().unwrap()) as usize * cluster;
+        // The sequence number of a record; its signature; a byte behind its end, which is nobody's.
+        for (at, differs) in [(16, true), (1024 + 16, true), (3 * 1024, true), (3 * 1024 + 1000, false)] {
+            let mut raw = whole.clone();
+            raw[mirror + at] ^= 1;
+            fs::write(&image, &raw).unwrap();
+            let state = open(&image).state().unwrap();
+            assert_eq!(
+                state.reasons,
+                if differs { vec![Reason::MirrorDiffers] } else { vec![] },
+                "{cluster} {at}"
+            );
+            assert_eq!(state.is_editable(), !differs);
+            assert_eq!(probe_exit(&image) != 0, differs, "{cluster} {at}");
+        }
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn the_shadow_copies_catalogue_is_found_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = make_volume(folder.path(), 32 << 20, &["-c", "4096"]);
+    let whole = fs::read(&image).unwrap();
+    // The header: its identifier, version, type, offsets; at 48 the catalogue's place.
+    let mut header = [0; 128];
+    header[..16].copy_from_slice(b"\x6b\x87\x08\x38\x76\xc1\x48\x4e\xb7\xae\x04\x04\x6e\x6c\xc7\x52");
+    header[16] = 1;
+    header[20] = 1;
+    header[32..40].copy_from_slice(&0x1e00u64.to_le_bytes());
+    for (catalogue, expected) in [(0u64, vec![]), (0x8000, vec![Reason::ShadowCopies])] {
+        header[48..56].copy_from_slice(&catalogue.to_le_bytes());
+        let mut raw = whole.clone();
+        assert!(raw[0x1e00..0x1e80].iter().all(|byte| *byte == 0), "it is within $Boot");
+        raw[0x1e00..0x1e80].copy_from_slice(&header);
+        fs::write(&image, &raw).unwrap();
+        let state = open(&image).state().unwrap();
+        assert_eq!(state.reasons, expected);
+        assert_eq!((state.is_editable(), state.is_trimmable()), (true, catalogue == 0));
+        assert_eq!(probe_exit(&image), 0);
+    }
+    // Another's bytes there are no header.
+    let mut raw = fs::read(&image).unwrap();
+    raw[0x1e0f] ^= 1;
+    fs::write(&image, raw).unwrap();
+    assert_eq!(reasons(&image), []);
+}
+
+#[test]
 fn what_a_partition_holds_is_told_by_its_first_sector() {
     let folder = tempfile::tempdir().unwrap();
     let image = make_volume(folder.path(), 8 << 20, &["-c", "4096"]);

@@ -8,9 +8,8 @@ use super::attribute::{Attribute, DATA};
 use super::attribute_list::Mft;
 use super::record::{FileRecord, le16, put16, put32, redo_fixups};
 use super::stream::Stream;
+use super::volume::MFT_MIRROR_RECORD;
 use crate::io::{Change, ReadAt};
-
-const MFT_MIRROR_RECORD: u64 = 1;
 
 impl<R: ReadAt> Mft<R> {
     /// The changes that put `bytes` at `offset` of a value that lies in clusters.
@@ -34,6 +33,8 @@ impl<R: ReadAt> Mft<R> {
     /// The changes that make a record in $MFT this one, its fix-ups redone; in $MFTMirr too, where that has it.
     pub(super) fn write_record(&self, record: &FileRecord) -> Result<Vec<Change>, NtfsError> {
         let mut bytes = record.bytes.clone();
+        // What was once behind its end goes, here as in what is shipped of it.
+        bytes[record.used()..].fill(0);
         redo_fixups(&mut bytes);
         // It was read from there, so this does not overflow.
         let offset = record.number * self.geometry.record_size;
@@ -130,11 +131,16 @@ impl FileRecord {
             u16::MAX => 1,
             sequence => sequence + 1,
         };
+        put16(&mut self.bytes, 16, sequence);
+        self.empty();
+    }
+
+    /// Makes it a record that no file uses, and keeps nothing but how often it was used.
+    pub(super) fn empty(&mut self) {
         let first = self.first_attribute();
         self.bytes[first..].fill(0);
-        // A record always has room for an attribute: its parser has seen to the end of the attributes.
+        // A record always has room for an attribute: its parser has seen to it.
         put32(&mut self.bytes, first, 0xffff_ffff);
-        put16(&mut self.bytes, 16, sequence);
         put16(&mut self.bytes, 18, 0); // links
         put16(&mut self.bytes, 22, 0); // flags: not in use
         put32(&mut self.bytes, 24, (first + 8) as u32);

@@ -50,12 +50,17 @@ pub(super) fn undo_fixups(record: &mut [u8]) -> Result<(), &'static str> {
 
 /// Puts the update sequence back, with its next number, into a record it was taken out of.
 pub(super) fn redo_fixups(record: &mut [u8]) {
-    let start = usize::from(le16(record, 4));
     // Neither 0 nor 0xffff is ever used.
-    let number = match le16(record, start) {
+    let number = match le16(record, usize::from(le16(record, 4))) {
         0xfffe.. => 1,
         number => number + 1,
     };
+    put_fixups(record, number);
+}
+
+/// Puts the update sequence back, with this number, into a record it was taken out of.
+pub(super) fn put_fixups(record: &mut [u8], number: u16) {
+    let start = usize::from(le16(record, 4));
     put16(record, start, number);
     for block in 0..record.len() / STRIDE {
         let check = (block + 1) * STRIDE - 2;
@@ -98,7 +103,8 @@ impl FileRecord {
         undo_fixups(&mut bytes).map_err(damaged)?;
         let used = le32(&bytes, 24) as usize;
         let first = usize::from(le16(&bytes, 20));
-        if used > bytes.len() || first > used || first < 42 || first % 8 != 0 {
+        // There is always an end of the attributes, of 8 bytes.
+        if used > bytes.len() || first + 8 > used || first < 42 || first % 8 != 0 {
             return Err(damaged("the place of its attributes is out of range"));
         }
         Ok(Self { number, bytes })

@@ -4,13 +4,16 @@ use std::fmt;
 
 use super::attribute::VOLUME_INFORMATION;
 use super::logfile::{self, Log};
-use super::record::{le16, le64};
+use super::record::{FileRecord, le16, le64};
 use super::volume::{LOGFILE_RECORD, VOLUME_RECORD};
 use super::{NtfsError, Volume};
 use crate::io::ReadAt;
 
 const DIRTY: u16 = 0x0001;
 const CHKDSK_UNDERWAY: u16 = 0x4000;
+
+/// How many records $MFTMirr has for certain.
+const MIRRORED: u64 = 4;
 
 /// What shadow copies' files are called, after a GUID of their own.
 const SHADOW_COPY: &str = "{3808876b-c176-4e48-b7ae-04046e6cc752}";
@@ -23,6 +26,8 @@ const SHADOW_ID: [u8; 16] = *b"\x6b\x87\x08\x38\x76\xc1\x48\x4e\xb7\xae\x04\x04\
 pub enum Reason {
     /// Windows has marked it for a check.
     DirtyFlag,
+    /// The copy of $MFT's first records is no copy.
+    MirrorDiffers,
     /// Its journal has changes that may not have reached their places.
     LogInUse,
     /// Its journal is of the version that Windows keeps over a fast startup.
@@ -44,7 +49,7 @@ impl Reason {
     /// What to do about it.
     pub fn cure(self) -> &'static str {
         match self {
-            Self::DirtyFlag | Self::LogDamaged => {
+            Self::DirtyFlag | Self::MirrorDiffers | Self::LogDamaged => {
                 "start Windows from it, run chkdsk /f, and shut it down (shutdown /s /t 0)"
             }
             Self::LogInUse => "start Windows from it and shut it down properly (shutdown /s /t 0)",
@@ -66,6 +71,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DirtyFlag => "the volume is marked dirty ($Volume has flag 0x1 or a running chkdsk's)",
+            Self::MirrorDiffers => "the volume's $MFTMirr differs from the first records of $MFT",
             Self::LogInUse => "the volume was not closed: $LogFile is in use (power cut, or still running?)",
             Self::FastStartup => {
                 "the volume was not fully closed: $LogFile is version 2.0 (Fast Startup, or a power cut)"
@@ -103,6 +109,9 @@ impl<R: ReadAt> Volume<R> {
         if self.flags()? & (DIRTY | CHKDSK_UNDERWAY) != 0 {
             reasons.push(Reason::DirtyFlag);
         }
+        if self.mirror_differs()? {
+            reasons.push(Reason::MirrorDiffers);
+        }
         match logfile::judge(&self.system_file(LOGFILE_RECORD)?)? {
             Log::Clean => {}
             Log::InUse => reasons.push(Reason::LogInUse),
@@ -127,6 +136,26 @@ impl<R: ReadAt> Volume<R> {
         }
         let information = information.read_all(&self.mft.volume, &self.mft.geometry, 4096)?;
         Ok(le16(&information, 10))
+    }
+
+    /// Compared as ntfs-3g does: the parts in use of four records. Where clusters are large, Windows does not keep
+    /// the copies of those behind them up to date.
+    fn mirror_differs(&self) -> Result<bool, NtfsError> {
+        let mirror = self.mft_mirror()?;
+        let size = self.mft.geometry.record_size;
+        for number in 0..MIRRORED {
+            let record = self.mft.record(number)?;
+            if mirror.size() < (number + 1) * size {
+                return Ok(true);
+            }
+            let mut bytes = vec![0; size as usize];
+            mirror.read_bytes(&mut bytes, number * size)?;
+            let Ok(copy) = FileRecord::parse(number, bytes) else { return Ok(true) };
+            if record.bytes[..record.used()] != copy.bytes[..record.used()] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn is_hibernated(&self) -> Result<bool, NtfsError> {

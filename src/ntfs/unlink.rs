@@ -7,22 +7,19 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::attribute::{
-    ATTRIBUTE_LIST, Attribute, BITMAP, Body, COMPRESSED, DATA, ENCRYPTED, FILE_NAME, I30, INDEX_ALLOCATION,
-    OBJECT_ID, REPARSE_POINT, SPARSE, attributes,
+    ATTRIBUTE_LIST, Attribute, BITMAP, Body, COMPRESSED, DATA, ENCRYPTED, FILE_NAME, OBJECT_ID,
+    REPARSE_POINT, SPARSE, attributes,
 };
 use super::attribute_list::Mft;
 use super::boot::Geometry;
+use super::consistency::Claim;
 use super::edit::empty_attribute;
 use super::index::Index;
 use super::record::{FileRecord, le16, le64};
-use super::volume::BITMAP_RECORD;
-use super::{FileReference, NtfsError, runs};
+use super::volume::{BITMAP_RECORD, FIRST_USER_RECORD, LAST_SYSTEM_RECORD};
+use super::{FileReference, NtfsError};
 use crate::io::{Change, Draft, ReadAt};
 
-/// The records below are the file system's own.
-const FIRST_USER_RECORD: u64 = 24;
-/// The last of those with clusters that must not be a file's.
-const LAST_SYSTEM_RECORD: u64 = 11;
 /// What is zeroed at most, in bytes: answer files are a few KiB.
 const MAX_SIZE: u64 = 32 << 20;
 /// Windows allows 1023 hard links.
@@ -206,22 +203,14 @@ impl Target {
         mft: &Mft<R>,
         which: impl Fn(&Attribute<'_>) -> bool,
     ) -> Result<Vec<Change>, NtfsError> {
-        let damaged = |why| NtfsError::DamagedFile { record: self.file.record, why };
-        let mut own = clusters(mft, &self.records, which)?;
-        own.sort_by_key(|range| range.start);
-        if own.windows(2).any(|pair| pair[1].start < pair[0].end) {
-            return Err(damaged("it has a cluster twice"));
-        }
+        let own = mft.clusters(&self.records, which)?;
         let cluster_size = mft.geometry.cluster_size;
-        let total: u64 = own.iter().map(|range| range.end - range.start).sum();
+        let total = own.iter().fold(0u64, |sum, range| sum.saturating_add(range.end - range.start));
         if total > MAX_SIZE / cluster_size {
             let why = "it is larger than any answer file";
             return Err(NtfsError::Unlink { record: self.file.record, why });
         }
-        let others = self.foreign(mft)?;
-        if own.iter().any(|own| others.iter().any(|other| own.start < other.end && other.start < own.end)) {
-            return Err(damaged("it has a cluster that belongs to the file system"));
-        }
+        self.check_clusters(mft, &own)?;
         let mut changes: Vec<_> = own
             .iter()
             .map(|range| Change {
@@ -236,20 +225,26 @@ impl Target {
         Ok(changes)
     }
 
-    /// Clusters of the file system itself and of the indexes that are edited.
-    fn foreign<R: ReadAt>(&self, mft: &Mft<R>) -> Result<Vec<Range<u64>>, NtfsError> {
-        let mut others = Vec::new();
-        for number in 0..=LAST_SYSTEM_RECORD {
-            let base = mft.base_record(number)?;
-            others.extend(clusters(mft, &mft.records_of(&base)?, |_| true)?);
-        }
-        for parent in self.parents.keys() {
+    /// Makes sure that these clusters of the file, and those of the indexes that are edited, are nobody else's
+    /// among the file system's own, and in use.
+    fn check_clusters<R: ReadAt>(&self, mft: &Mft<R>, own: &[Range<u64>]) -> Result<(), NtfsError> {
+        let mut claims = mft.system_claims()?;
+        let mut claim = |record, found: Vec<Range<u64>>| {
+            claims.extend(found.into_iter().map(|clusters| Claim { clusters, record }));
+        };
+        claim(self.file.record, own.to_vec());
+        // The root folder is among the file system's own.
+        for parent in self.parents.keys().filter(|parent| parent.record > LAST_SYSTEM_RECORD) {
             let records = mft.records_of(&directory(mft, *parent)?)?;
-            others.extend(clusters(mft, &records, |found| {
-                found.kind == INDEX_ALLOCATION || found.kind == BITMAP && found.name == I30
-            })?);
+            claim(parent.record, mft.clusters(&records, |_| true)?);
         }
-        Ok(others)
+        match mft.first_free(claims)? {
+            None => Ok(()),
+            Some(record) => {
+                let why = "it uses a cluster that $Bitmap calls free";
+                Err(NtfsError::DamagedFile { record, why })
+            }
+        }
     }
 }
 
@@ -259,27 +254,6 @@ fn directory<R: ReadAt>(mft: &Mft<R>, parent: FileReference) -> Result<FileRecor
         return Err(record.damaged("a file's name refers to a directory that is no more"));
     }
     Ok(record)
-}
-
-/// The clusters of some attributes, in no order; holes have none.
-fn clusters<R: ReadAt>(
-    mft: &Mft<R>,
-    records: &[FileRecord],
-    which: impl Fn(&Attribute<'_>) -> bool,
-) -> Result<Vec<Range<u64>>, NtfsError> {
-    let mut found = Vec::new();
-    for record in records {
-        for attribute in attributes(record)?.iter().filter(|attribute| which(attribute)) {
-            let Body::NonResident(extents) = attribute.body else { continue };
-            let (first, end) = (extents.first_cluster, extents.end_cluster);
-            runs::decode(extents.mapping_pairs, first, end, mft.geometry.clusters, &mut found)
-                .map_err(|why| record.damaged(why))?;
-        }
-    }
-    Ok(found
-        .into_iter()
-        .filter_map(|run| run.volume_cluster.map(|start| start..start + run.clusters))
-        .collect())
 }
 
 fn is_efs(attribute: &Attribute<'_>) -> bool {

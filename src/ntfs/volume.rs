@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::attribute::{DATA, REPARSE_POINT};
+use super::attribute::{BITMAP, DATA, REPARSE_POINT};
 use super::attribute_list::Mft;
 use super::boot::Geometry;
 use super::index::Index;
@@ -11,10 +11,16 @@ use super::upcase::Upcase;
 use super::{Bitmap, Entry, File, FileReference, NtfsError};
 use crate::io::ReadAt;
 
+const MFT_RECORD: u64 = 0;
+pub(super) const MFT_MIRROR_RECORD: u64 = 1;
 pub(super) const LOGFILE_RECORD: u64 = 2;
 pub(super) const VOLUME_RECORD: u64 = 3;
 const ROOT_RECORD: u64 = 5;
 pub(super) const BITMAP_RECORD: u64 = 6;
+/// The last of the file system's own files with clusters that must not be another file's.
+pub(super) const LAST_SYSTEM_RECORD: u64 = 11;
+/// The records below are the file system's own, the unused ones among them too.
+pub(super) const FIRST_USER_RECORD: u64 = 24;
 /// Windows allows 16 KiB.
 const MAX_REPARSE: u64 = 16 << 10;
 
@@ -163,6 +169,30 @@ impl<R: ReadAt> Volume<R> {
         let stream = stream.ok_or_else(|| record.damaged("it has no data"))?;
         let reference = FileReference { record: record.number, sequence: record.sequence() };
         Ok(File::new(self, reference, stream, self.reparse_tag(record)?, record.names()))
+    }
+
+    /// All file records, one after the other.
+    pub fn mft(&self) -> Result<File<'_, R>, NtfsError> {
+        self.system_file(MFT_RECORD)
+    }
+
+    /// The copy of the first file records.
+    pub fn mft_mirror(&self) -> Result<File<'_, R>, NtfsError> {
+        self.system_file(MFT_MIRROR_RECORD)
+    }
+
+    /// Which file records are in use, a bit each.
+    pub fn mft_bitmap(&self) -> Result<File<'_, R>, NtfsError> {
+        let record = self.mft.base_record(MFT_RECORD)?;
+        let stream = self.mft.stream(&record, BITMAP, &[])?;
+        let stream = stream.ok_or_else(|| record.damaged("$MFT has no bitmap"))?;
+        let reference = FileReference { record: record.number, sequence: record.sequence() };
+        Ok(File::new(self, reference, stream, None, record.names()))
+    }
+
+    /// The size of a file record in bytes.
+    pub fn record_size(&self) -> u64 {
+        self.mft.geometry.record_size
     }
 
     /// A metadata file by its fixed number.

@@ -51,7 +51,7 @@ pub(super) fn examine_volume(
     let unfit = state.reasons.into_iter().filter(|reason| !reason.allows_edits());
     refusals.extend(unfit.map(|reason| Refusal::Volume { reason }));
 
-    let contradiction = windows.volume.record_in_free_clusters();
+    let contradiction = windows.volume.file_in_free_clusters(relied_on(windows, &cached)?);
     let contradiction = contradiction.map_err(|source| windows.ntfs_error(source))?;
     refusals.extend(contradiction.map(|record| Refusal::ClusterMap { record }));
 
@@ -105,6 +105,19 @@ pub(super) fn examine_volume(
         answer_files,
     };
     Ok(Examination { facts, refusals, warnings })
+}
+
+/// The records of the files that are judged here and edited by sealing.
+fn relied_on(windows: &WindowsVolume<'_>, cached: &answer_files::Found) -> Result<Vec<u64>, RootError> {
+    let here = cached.files.iter().filter(|file| file.partition == windows.partition.number);
+    let mut records: Vec<u64> = here.map(|file| file.file.record).collect();
+    for hive in [SYSTEM, SOFTWARE] {
+        for ending in ["", ".LOG1", ".LOG2"] {
+            let file = windows.file(&format!("{hive}{ending}"))?;
+            records.extend(file.map(|file| file.reference().record));
+        }
+    }
+    Ok(records)
 }
 
 type VolumeHive<'v, 'd> = Hive<PageCache<File<'v, PartitionBytes<'d>>>>;

@@ -1,10 +1,13 @@
 //! What of a disk is shipped, and the disk as it will be read where it is.
 //!
 //! Content decides, never how sparse a file happens to be: on an NTFS volume proved clean `$Bitmap` says what is
-//! in use; everything else is shipped where it is not all zeros. Holes only save reading. So a sparse file, a
+//! in use, and $MFT's bitmap which file records are; everything else is shipped where it is not all zeros. Holes
+//! only save reading. So a sparse file, a
 //! full one and a qcow2 of the same disk are shipped alike.
 
 mod clusters;
+mod pieces;
+mod records;
 mod scan;
 mod trimmed;
 mod volume;
@@ -74,7 +77,8 @@ pub struct Kept<'d> {
 }
 
 impl<'d> Kept<'d> {
-    /// Without the free clusters of clean NTFS volumes and the content of page files; anything else but zeros.
+    /// Without the free clusters of clean NTFS volumes, what unused file records hold, and the content of page files;
+    /// anything else but zeros.
     pub fn in_use(disk: &'d dyn ReadAt, progress: &dyn Progress) -> Result<Self, KeepError> {
         let partitions = match partitions::read_table(disk) {
             Ok(table) => table.partitions,
@@ -167,7 +171,8 @@ impl ReadAt for Kept<'_> {
         self.disk.size()
     }
 
-    /// Free parts of a cluster that is shipped read as zeros; so does every cluster that is not.
+    /// Free parts of a cluster that is shipped read as zeros; so does every cluster that is not. File records that
+    /// are not in use read as empty ones.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.read_exact_at(buf, offset)?;
         for volume in &self.trimmed {
@@ -194,7 +199,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::io::{Overlay, Silent};
-    use trimmed::Piece;
+    use pieces::{Piece, Pieces};
 
     #[test]
     fn what_a_patch_writes_into_a_free_cluster_is_not_lost_in_silence() {
@@ -206,7 +211,7 @@ mod tests {
         let free = |patch: &mut Patch, new: &[u8]| patch.replace(&disk, 4096 + 10, new).unwrap();
         let check = |patch: Patch| {
             let view = Overlay::new(&disk, patch);
-            let map = vec![Piece { disk_offset: 8192, len: 1 }];
+            let map = Pieces::new(vec![Piece { disk_offset: 8192, len: 1 }]).unwrap();
             let volume = Trimmed::new(0, 4096, 2, map, Vec::new()).unwrap();
             Kept::with(&view, vec![volume], &Silent).unwrap().check_shipped(view.patch())
         };

@@ -7,21 +7,9 @@ use std::io;
 use std::ops::Range;
 
 use super::clusters::Clusters;
+use super::pieces::Pieces;
+use super::records::Records;
 use crate::io::ReadAt;
-
-/// A piece of a file: `len` bytes that lie at `disk_offset`. Both in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub disk_offset: u64,
-    pub len: u64,
-}
-
-impl Piece {
-    /// Its bytes on the disk.
-    pub fn bytes(&self) -> Range<u64> {
-        self.disk_offset..self.disk_offset + self.len
-    }
-}
 
 /// A volume whose free clusters are not shipped.
 #[derive(Debug)]
@@ -32,8 +20,10 @@ pub(super) struct Trimmed {
     cluster_size: u64,
     /// Clusters that the map speaks of.
     count: u64,
-    /// Where `$Bitmap` lies, in the order of its bytes.
-    map: Vec<Piece>,
+    /// Where `$Bitmap` lies.
+    map: Pieces,
+    /// Its file records; `None`: they are shipped as they are.
+    records: Option<Records>,
     /// Clusters of files whose content is not shipped, sorted, apart from each other.
     dropped: Vec<Range<u64>>,
 }
@@ -47,12 +37,11 @@ impl Trimmed {
         start: u64,
         cluster_size: u64,
         count: u64,
-        map: Vec<Piece>,
+        map: Pieces,
         mut dropped: Vec<Range<u64>>,
     ) -> Option<Self> {
         let end = count.checked_mul(cluster_size)?.checked_add(start)?;
-        let mapped = map.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len))?;
-        if cluster_size == 0 || mapped < count.div_ceil(8) || end > i64::MAX as u64 {
+        if cluster_size == 0 || map.size() < count.div_ceil(8) || end > i64::MAX as u64 {
             return None;
         }
         dropped.retain(|run| !run.is_empty());
@@ -64,7 +53,12 @@ impl Trimmed {
             }
             joins
         });
-        Some(Self { start, cluster_size, count, map, dropped })
+        Some(Self { start, cluster_size, count, map, records: None, dropped })
+    }
+
+    /// Ships its file records without what they have kept of deleted files.
+    pub fn with_records(self, records: Records) -> Self {
+        Self { records: Some(records), ..self }
     }
 
     /// The bytes of the disk that the map speaks of.
@@ -92,7 +86,7 @@ impl Trimmed {
         Ok(left_out)
     }
 
-    /// Zeroes, in the bytes of the disk at `offset`, what is not shipped.
+    /// Zeroes, in the bytes of the disk at `offset`, what is not shipped, and clears file records.
     pub fn blank(&self, disk: &dyn ReadAt, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let own = self.bytes();
         let part = own.start.max(offset)..own.end.min(offset + buf.len() as u64);
@@ -100,7 +94,11 @@ impl Trimmed {
             if !kept {
                 buf[(bytes.start - offset) as usize..(bytes.end - offset) as usize].fill(0);
             }
-        })
+        })?;
+        match &self.records {
+            Some(records) => records.clear(disk, buf, offset),
+            None => Ok(()),
+        }
     }
 
     /// Whether every cluster that these bytes of the disk touch is called in use.
@@ -127,7 +125,7 @@ impl Trimmed {
             let first = at / 8 * 8;
             let stop = (first + WINDOW * 8).min(end);
             bits.resize((stop - first).div_ceil(8) as usize, 0);
-            self.read_map(disk, &mut bits, first / 8)?;
+            self.map.read(disk, &mut bits, first / 8)?;
             self.drop_files(&mut bits, first);
             while at < stop {
                 let (run_end, kept) = run(&bits, first, at..stop);
@@ -136,26 +134,6 @@ impl Trimmed {
                 each(from..to, kept);
                 at = run_end;
             }
-        }
-        Ok(())
-    }
-
-    /// Reads `$Bitmap` from its byte `from`.
-    fn read_map(&self, disk: &dyn ReadAt, buf: &mut [u8], from: u64) -> io::Result<()> {
-        let mut done = 0;
-        let mut piece_start = 0;
-        for piece in &self.map {
-            let piece_end = piece_start + piece.len;
-            let at = from + done as u64;
-            if done < buf.len() && at < piece_end {
-                let take = ((piece_end - at) as usize).min(buf.len() - done);
-                disk.read_exact_at(&mut buf[done..done + take], piece.disk_offset + (at - piece_start))?;
-                done += take;
-            }
-            piece_start = piece_end;
-        }
-        if done < buf.len() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "$Bitmap ends early"));
         }
         Ok(())
     }
@@ -194,6 +172,7 @@ fn run(bits: &[u8], first: u64, clusters: Range<u64>) -> (u64, bool) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::pieces::Piece;
     use super::*;
     use proptest::prelude::*;
 
@@ -211,7 +190,7 @@ mod tests {
             Piece { disk_offset: DISK as u64 - 1000, len: half as u64 },
             Piece { disk_offset: DISK as u64 - 2000, len: (map.len() - half) as u64 },
         ];
-        (disk, Trimmed::new(START, SIZE, count, pieces, dropped).unwrap())
+        (disk, Trimmed::new(START, SIZE, count, Pieces::new(pieces).unwrap(), dropped).unwrap())
     }
 
     proptest! {
@@ -249,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_map_that_is_too_short_makes_no_volume() {
-        let piece = |len| vec![Piece { disk_offset: 0, len }];
+        let piece = |len| Pieces::new(vec![Piece { disk_offset: 0, len }]).unwrap();
         assert!(Trimmed::new(0, 4096, 17, piece(2), vec![]).is_none());
         assert!(Trimmed::new(0, 4096, 16, piece(2), vec![]).is_some());
         assert!(Trimmed::new(0, 0, 16, piece(2), vec![]).is_none());

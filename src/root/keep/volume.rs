@@ -7,7 +7,9 @@ use crate::io::{ReadAt, Window};
 use crate::ntfs::{Extent, NtfsError, Probe, Volume, probe};
 
 use super::KeepError;
-use super::trimmed::{Piece, Trimmed};
+use super::pieces::Pieces;
+use super::records::Records;
+use super::trimmed::Trimmed;
 
 /// Files in a volume's root whose content Windows makes anew.
 const DROPPED: [&str; 3] = ["pagefile.sys", "swapfile.sys", "hiberfil.sys"];
@@ -67,7 +69,7 @@ fn judge(disk: &dyn ReadAt, partition: &Window<&dyn ReadAt>) -> Result<Found, Nt
         return whole(&reasons.join("; "));
     }
     let bitmap = volume.bitmap()?;
-    let Some(map) = pieces(&bitmap.extents(), start) else {
+    let Some(map) = Pieces::of(&bitmap.extents(), start) else {
         return whole("its $Bitmap has holes");
     };
     if bitmap.initialized_size() < volume.clusters().div_ceil(8) {
@@ -91,25 +93,20 @@ fn judge(disk: &dyn ReadAt, partition: &Window<&dyn ReadAt>) -> Result<Found, Nt
     };
     // A map that calls itself free is not to be believed in anything else either.
     let first_cluster = start..start + 1;
-    for own in map.iter().map(Piece::bytes).chain([first_cluster]) {
+    for own in map.iter().map(|(_, piece)| piece.bytes()).chain([first_cluster]) {
         let offset = own.start;
         if !trimmed.in_use(disk, own).map_err(|source| NtfsError::Read { offset, source })? {
             return whole("its $Bitmap calls clusters free that can't be");
         }
     }
     // Nor one that contradicts the files: what it misses would be lost.
-    if let Some(record) = volume.record_in_free_clusters()? {
-        return whole(&format!("its $Bitmap calls clusters free that file record {record} uses"));
+    if let Some(contradiction) = volume.contradiction()? {
+        return whole(&contradiction.to_string());
     }
-    Ok(Found::Trimmed(trimmed, files))
-}
-
-/// Where on the disk these extents of a file lie; `None` where it has a hole.
-fn pieces(extents: &[Extent], volume_start: u64) -> Option<Vec<Piece>> {
-    let piece = |extent: &Extent| {
-        Some(Piece { disk_offset: volume_start + extent.volume_offset?, len: extent.length })
+    let Some(records) = Records::of(&volume, start)? else {
+        return whole("its file records, or their bitmap, have no places of their own");
     };
-    extents.iter().map(piece).collect()
+    Ok(Found::Trimmed(trimmed.with_records(records), files))
 }
 
 /// The clusters of a file in the root, where it is one whose clusters hold its content and nothing else.
