@@ -56,10 +56,10 @@ case $target in
         { cat "$work/chain"; printf '\0'; } > "$out/mbr-chain"
         ;;
     ntfs)
-        # In each folder some answer files go, from the target's own volume (volume.sh) with one byte changed.
-        for look in 200 201 202; do
-            for go in 000 001 002 003 012 300 310; do
-                { printf '%b' "\\0$look\\0$go"; printf '\2\100\0\60\0\0\0\0\0\0\0\0\0\0\0\0'; } > "$out/$look-$go"
+        # What is done (in each folder some answer files go, or all is read), and the target's own volume (volume.sh) with one byte changed.
+        for what in 000 001 002 160 161 162 200 203; do
+            for which in 000 001 002 003 014; do
+                { printf '%b' "\\0$what\\0$which"; printf '\2\100\0\60\0\0\0\0\0\0\0\0\0\0\0\0'; } > "$out/$what-$which"
             done
         done
         ;;

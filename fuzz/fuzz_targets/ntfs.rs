@@ -6,35 +6,38 @@ use std::ops::Range;
 
 use libfuzzer_sys::fuzz_target;
 use sealroot::io::{Draft, ReadAt};
-use sealroot::ntfs::{Entry, File, FileReference, Volume, unlink};
+use sealroot::ntfs::{Entry, File, FileReference, Volume, clear_residue, unlink};
 use sealroot_fuzz::edits::{self, VOLUME};
 
 const FOLDERS: [&str; 4] =
     ["Windows\\Panther", "Windows\\System32\\Sysprep", "Windows\\Panther\\Unattend", ""];
 
 fuzz_target!(|input: &[u8]| {
-    // Which folder is looked into, and whether more is read; which of its answer files go, one or several in turn.
-    let Some(([look, go], input)) = input.split_first_chunk() else { return };
+    // Everything is read; or answer files of a folder go, one or several in turn.
+    let Some(([what, which], input)) = input.split_first_chunk() else { return };
     let mut disk = edits::volume(input);
-    let folder = FOLDERS[usize::from(look % 4)];
-    if !look_around(&disk, folder, look & 0x80 != 0) {
+    let folder = FOLDERS[usize::from(what % 4)];
+    if what & 0x80 != 0 {
+        look_around(&disk, folder);
         return;
     }
-    let times = if go & 0xc0 == 0xc0 { 12 } else { 1 };
+    let times = if what & 0x70 == 0x70 { 12 } else { 1 };
     for _ in 0..times {
-        if !remove(&mut disk, folder, usize::from(go & 0x3f)) {
+        if !remove(&mut disk, folder, usize::from(*which)) {
             return;
         }
     }
 });
 
-fn look_around(disk: &Draft<&[u8]>, folder: &str, at_all: bool) -> bool {
-    let Ok(volume) = Volume::open(disk) else { return false };
-    if at_all {
-        let _ = volume.state();
-        let _ = volume.record_in_free_clusters();
-        let _ = volume.file("windows\\system32\\CONFIG\\system").map(|file| file.map(|file| read(&file)));
-        let _ = allocated(&volume);
+fn look_around(disk: &Draft<&[u8]>, folder: &str) {
+    let Ok(volume) = Volume::open(disk) else { return };
+    let _ = volume.state();
+    let _ = volume.contradiction();
+    let _ = volume.file_in_free_clusters(64..150);
+    let _ = volume.file("windows\\system32\\CONFIG\\system").map(|file| file.map(|file| read(&file)));
+    let _ = allocated(&volume);
+    if let Ok(mft) = volume.mft() {
+        clear_records(&mft, volume.record_size() as usize);
     }
     for entry in list(&volume, folder).iter().take(32) {
         if entry.is_directory {
@@ -45,7 +48,6 @@ fn look_around(disk: &Draft<&[u8]>, folder: &str, at_all: bool) -> bool {
             let _ = volume.file_by_reference(entry.file).map(|file| read(&file));
         }
     }
-    true
 }
 
 /// Removes the `nth` answer file of a folder from the volume; whatever that is, that file goes, and no other.
@@ -74,15 +76,12 @@ fn remove(disk: &mut Draft<&'static [u8]>, folder: &str, nth: usize) -> bool {
         assert!(volume.file_by_reference(target).is_err());
     }
     let (Some(used), Some(still)) = (used, allocated(&volume)) else { return true };
-    for range in &still {
-        assert!(used.iter().any(|used| used.start <= range.start && range.end <= used.end));
-    }
+    assert!(still.iter().zip(&used).all(|(still, used)| *used | !*still));
     for place in places {
         let mut bytes = vec![0xff; (place.end - place.start) as usize];
         disk.read_exact_at(&mut bytes, place.start).expect("it lies on the volume");
         assert!(bytes == vec![0; bytes.len()]);
-        let cluster = place.start / volume.cluster_size();
-        assert!(!still.iter().any(|range| range.contains(&cluster)));
+        assert!(!still[(place.start / volume.cluster_size()) as usize]);
     }
     true
 }
@@ -110,15 +109,25 @@ fn read<R: ReadAt>(file: &File<'_, R>) {
     }
 }
 
-/// The clusters in use, if $Bitmap can be read.
-fn allocated<R: ReadAt>(volume: &Volume<R>) -> Option<Vec<Range<u64>>> {
+/// What the shipped view does with file records.
+fn clear_records<R: ReadAt>(mft: &File<'_, R>, size: usize) {
+    let mut records = vec![0; mft.size().min(256 << 10) as usize];
+    if mft.read_exact_at(&mut records, 0).is_ok() {
+        for (number, record) in (0..).zip(records.chunks_exact_mut(size)) {
+            clear_residue(number, record, number % 4 != 0);
+        }
+    }
+}
+
+/// For each cluster whether it is in use, if $Bitmap can be read.
+fn allocated<R: ReadAt>(volume: &Volume<R>) -> Option<Vec<bool>> {
     let mut bitmap = volume.bitmap().ok()?;
-    let mut found = Vec::new();
+    let mut used = vec![false; volume.clusters() as usize];
     let mut from = 0;
     while let Some(run) = bitmap.next_allocated(from).ok()? {
         assert!(from <= run.start && run.start < run.end && run.end <= volume.clusters());
+        used[run.start as usize..run.end as usize].fill(true);
         from = run.end;
-        found.push(run);
     }
-    Some(found)
+    Some(used)
 }
