@@ -56,12 +56,17 @@ case $target in
         { cat "$work/chain"; printf '\0'; } > "$out/mbr-chain"
         ;;
     ntfs)
-        # What is done (in each folder some answer files go, or all is read), and the target's own volume (volume.sh) with one byte changed.
+        # What is done (in each folder some answer files go, or all is read), and the target's own volume
+        # (volume.sh) with one byte changed.
         for what in 000 001 002 160 161 162 200 203; do
             for which in 000 001 002 003 014; do
                 { printf '%b' "\\0$what\\0$which"; printf '\2\100\0\60\0\0\0\0\0\0\0\0\0\0\0\0'; } > "$out/$what-$which"
             done
         done
+        ;;
+    shipped)
+        # How it is read, and the same volume, which is not changed.
+        printf '\0' > "$out/as-made"
         ;;
     recipe)
         cp "$top"/recipes/*.toml "$out/"
