@@ -39,71 +39,77 @@ printf 'Windows Registry Editor Version 5.00\n\n[\\Setup]\n"UnattendFile"="D:\\\
 hivexregedit --merge SYSTEM pointer.reg
 ntfscp -f "$1" SYSTEM /Windows/System32/config/SYSTEM
 S
-cat > "$work/audit" <<'S' # DISK SEALROOT
-set -euo pipefail
-"$2" --quiet audit --disk "$1"
-S
-cat > "$work/seal" <<'S' # DISK SEALROOT
-set -euo pipefail
-rm -f patch
-"$2" --quiet prepare-sealed-root --disk "$1" --patch patch
-S
-
-# once WAY DISK: append `CPU-s wall-s MiB-of-memory` to $work/WAY.times.
-once() {
-    local way=$1 kind=${1%-large}
-    (cd "$work" && /usr/bin/time -o "$work/time" -f '%e %U %S %M' bash "$work/$kind" "$2" "$SEALROOT" >"$work/$way.log" 2>&1) ||
-        die "$way failed: $(cat "$work/$way.log")"
-    awk '{ printf "%.2f %.2f %.1f\n", $2 + $3, $1, $4 / 1024 }' "$work/time" >> "$work/$way.times"
-}
-# bytes_read WAY DISK: what the process and its children read of files, in bytes: all reads but those of their own
-# libraries, which lie outside of DIR.
-bytes_read() {
-    (cd "$work" && strace -f -qq -y -s 0 -e trace=read,pread64,readv,preadv -e signal=none -o "$work/strace" \
-        bash "$work/${1%-large}" "$2" "$SEALROOT" >/dev/null 2>&1)
-    python3 - "$work/strace" "$(dirname "$disk")" <<'P'
-import re, sys
-
-total = 0
-for line in open(sys.argv[1], errors="replace"):
-    match = re.search(r"\((\d+)<([^>]*)>.* = (\d+)$", line)
-    if match and match[2].startswith(sys.argv[2]):
-        total += int(match[3])
-print(total)
-P
-}
-
 cat "$disk" "$work/ntfs" >/dev/null # all find their disk in the page cache as far as it fits
-declare -A disks=([tools]=$work/ntfs [audit]=$disk [seal]=$disk [audit-large]=$work/large [seal-large]=$work/large)
-ways=(tools audit seal audit-large seal-large)
-for way in "${ways[@]}"; do bytes_read "$way" "${disks[$way]}" > "$work/$way.read"; done
-for _ in $(seq "$runs"); do
-    for way in "${ways[@]}"; do once "$way" "${disks[$way]}"; done
-done
 
-python3 - "$work" "$runs" "$work/patch" "${ways[@]}" <<'P'
-import json, os, statistics, sys
+python3 - "$work" "$runs" "$SEALROOT" "$disk" <<'P'
+import json, os, re, statistics, subprocess, sys, time
 
-work, runs, patch, ways = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+work, runs, sealroot, disk = sys.argv[1], int(sys.argv[2]), os.path.realpath(sys.argv[3]), sys.argv[4]
+folder = os.path.dirname(disk)
+ways = {"tools": ["bash", f"{work}/tools", f"{work}/ntfs"]}
+for ending, root in [("", disk), ("-large", f"{work}/large")]:
+    ways["audit" + ending] = [sealroot, "--quiet", "audit", "--disk", root]
+    ways["seal" + ending] = [sealroot, "--quiet", "prepare-sealed-root", "--disk", root, "--patch", "patch"]
+
+
+def once(command):
+    """CPU seconds and wall seconds."""
+    if os.path.exists(f"{work}/patch"):
+        os.unlink(f"{work}/patch")
+    start = time.monotonic()
+    with open(f"{work}/log", "w") as log:
+        child = subprocess.Popen(command, cwd=work, stdout=log, stderr=log)
+        _, status, used = os.wait4(child.pid, 0)
+    if status:
+        sys.exit(f"audit.sh: {command} failed: {open(f'{work}/log').read()}")
+    return used.ru_utime + used.ru_stime, time.monotonic() - start
+
+
+def memory(command):
+    """The largest resident memory of a process, in MiB; what wait4 says is at least that of this one."""
+    once(["/usr/bin/time", "-o", f"{work}/time", "-f", "%M", *command])
+    return int(open(f"{work}/time").read()) / 1024
+
+
+def read(command):
+    """MiB that reads return, but for those of files outside of DIR: libraries and the like."""
+    calls = ["-e", "trace=read,pread64,readv,preadv", "-e", "signal=none"]
+    once(["strace", "-f", "-qq", "-y", "-s", "0", *calls, "-o", f"{work}/strace", *command])
+    total = 0
+    for line in open(f"{work}/strace", errors="replace"):
+        match = re.search(r"\((\d+)<([^>]*)>.* = (\d+)$", line)
+        if match and match[2].startswith(folder):
+            total += int(match[3])
+    return total / 1048576
+
+
+amounts = {way: [memory(command), read(command)] for way, command in ways.items()}
+times = {way: [] for way in ways}
+for _ in range(runs):
+    for way, command in ways.items():
+        times[way].append(once(command))
+
 columns = ["CPU s", "wall s", "memory MiB", "read MiB"]
-figures = {}
 print(f"\nmedian of {runs}\n{'':12}" + "".join(f"{column:>13}" for column in columns))
-for way in ways:
-    rows = [[float(cell) for cell in line.split()] for line in open(f"{work}/{way}.times")]
-    read = int(open(f"{work}/{way}.read").read()) / 1048576
-    figures[way] = [statistics.median(column) for column in zip(*rows)] + [read]
-    print(f"{way:12}" + "".join(f"{value:13.2f}" for value in figures[way]))
-edits = json.load(open(patch))["edits"]
-changed = sum(len(edit["new"]) // 2 for edit in edits)
-print(f"patch: {os.path.getsize(patch)} bytes of JSON, {changed} bytes change in {len(edits)} places")
 
-both = [a + b for a, b in zip(figures["audit"], figures["seal"])]
-both[2] = max(figures["audit"][2], figures["seal"][2])
-ratios = [a / b if b else float("inf") for a, b in zip(figures["tools"], both)]
-print(f"{'both':12}" + "".join(f"{value:13.2f}" for value in both))
-print(f"{'tools / both':12}" + "".join(f"{value:13.2f}" for value in ratios))
-for way, bound in [("CPU s", 0.5), ("memory MiB", 64), ("read MiB", 64)]:
-    value = both[columns.index(way)]
-    print(f"{way}: {value:.2f}, {'within' if value <= bound else 'OVER'} {bound}")
-print(f"patch: {'within' if os.path.getsize(patch) <= 32768 else 'OVER'} 32 KiB")
+
+def show(name, values):
+    print(f"{name:12}" + "".join(f"{value:13.3f}" for value in values))
+
+
+figures = {way: [statistics.median(column) for column in zip(*times[way])] + amounts[way] for way in ways}
+for way in ways:
+    show(way, figures[way])
+for ending in ["", "-large"]:
+    audit, seal = figures["audit" + ending], figures["seal" + ending]
+    both = [a + b for a, b in zip(audit, seal)]
+    both[2] = max(audit[2], seal[2])
+    show("both" + ending, both)
+    show("tools / both", [a / b for a, b in zip(figures["tools"], both)])
+    for column, bound in [("CPU s", 0.5), ("memory MiB", 64), ("read MiB", 64)]:
+        value = both[columns.index(column)]
+        print(f"{column}: {value:.3f}, {'within' if value <= bound else 'OVER'} {bound}")
+edits = json.load(open(f"{work}/patch"))["edits"]
+size, changed = os.path.getsize(f"{work}/patch"), sum(len(edit["new"]) // 2 for edit in edits)
+print(f"patch: {size} bytes, {'within' if size <= 32768 else 'OVER'} 32768; {changed} bytes change in {len(edits)} places")
 P
