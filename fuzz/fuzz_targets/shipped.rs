@@ -70,7 +70,10 @@ fuzz_target!(|input: &[u8]| {
     let (Some(before), Some(after)) = (files(&disk), files(&shipped)) else {
         panic!("the volume opens no more")
     };
-    assert!(before == after, "a file is not what it was");
+    assert_eq!(before.0, after.0);
+    for (before, after) in before.1.iter().zip(&after.1) {
+        assert!(before == after, "{:?} is not what it was, or can't be read", before.0);
+    }
 });
 
 /// What a reader of the parts that have data gets, which are all that is shipped.
