@@ -660,15 +660,22 @@ fn a_dry_run_tells_what_to_do() {
 fn a_root_that_is_another_windows_than_expected_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let other = ["--set", "media.windows.expect.edition_id=Enterprise", "--set"];
-    let other = [&other[..], &["media.windows.expect.build=19045.1"]].concat();
-    let done = build(&demo(), &out, &other);
+    let edition = ["--set", "media.windows.expect.edition_id=Enterprise"];
+    let refused = build(&demo(), &out, &edition);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("\"Professional\", but \"Enterprise\" is expected"),
+        "{}",
+        stderr(&refused)
+    );
+    let other = ["--set", "media.windows.expect.build=19045.1", "--set", "audit.allow=[\"edition\"]"];
+    let done = build(&demo(), &out, &[&edition[..], &other].concat());
     let said = stderr(&done);
     assert!(done.status.success(), "{said}");
-    assert!(said.contains("warning: ") && said.contains("expect.edition_id is \"Enterprise\""), "{said}");
-    assert!(said.contains("expect.build is \"19045.1\""), "{said}");
+    assert!(said.contains("warning: edition: ") && said.contains("\"Enterprise\" is expected"), "{said}");
+    assert!(said.contains("warning: build: ") && said.contains("19045.1 is expected"), "{said}");
     let evidence = json(&out.join("evidence.json"));
-    assert_eq!(evidence["root"]["warnings"].as_array().unwrap().len(), 2);
+    assert_eq!(evidence["root"]["findings"].as_array().unwrap().len(), 2);
     assert_eq!(evidence["media"]["expectChecked"], false);
     // An update changes the second number; that is no other Windows.
     let done = build(&demo(), &out, &["--set", "media.windows.expect.build=26100.1"]);

@@ -179,58 +179,6 @@ fn killed_at_any_time_the_disk_is_the_old_one_or_the_new_one() {
     }
 }
 
-/// strace stops the program at each call in turn that changes anything.
-#[test]
-fn killed_at_every_write_and_sync_the_disk_is_the_old_one_or_the_new_one() {
-    let disks = Disks::new();
-    for disk in disks.both() {
-        let old = fs::read(disk).unwrap();
-        let mut states = [0; 3];
-        for (call, args) in [
-            ("pwrite64", "--in-place"),
-            ("fsync", "--in-place"),
-            ("renameat2", "--in-place"),
-            ("pwrite64", "--undo"),
-            ("fsync", "--undo"),
-            ("unlink", "--undo"),
-        ] {
-            for nth in 1.. {
-                if args == "--undo" && !journal(disk).exists() {
-                    done(seal(disk, &["--in-place"]));
-                }
-                let status = Command::new("strace")
-                    .args(["-f", "-qq", "-o", "/dev/null", "-e"])
-                    .arg(format!("inject={call}:signal=KILL:when={nth}"))
-                    .arg(env!("CARGO_BIN_EXE_sealroot"))
-                    .args(["-q", "prepare-sealed-root", args, "--disk"])
-                    .arg(disk)
-                    .stdout(Stdio::null())
-                    .status()
-                    .expect("strace is needed");
-                if status.success() {
-                    assert!(nth > 1, "{call} was never called");
-                    break;
-                }
-                let half =
-                    fs::read(journal(disk)).is_ok_and(|journal| journal[MARK as usize..][..32] == [0; 32]);
-                states[usize::from(half) + 2 * usize::from(!half && journal(disk).exists())] += 1;
-                if journal(disk).exists() {
-                    if !half {
-                        assert!(same(disk, &disks.sealed));
-                    }
-                    done(seal(disk, &["--undo"]));
-                }
-                assert!(fs::read(disk).unwrap() == old, "{args}: {call} {nth}");
-            }
-            if journal(disk).exists() {
-                done(seal(disk, &["--undo"]));
-            }
-        }
-        println!("{}: untouched, half, whole: {states:?}", disk.display());
-        assert!(states.iter().all(|count| *count > 0), "{states:?}");
-    }
-}
-
 #[test]
 fn a_journal_is_obeyed_only_where_it_belongs() {
     let disks = Disks::new();
@@ -474,6 +422,41 @@ fn a_file_that_is_not_to_be_written_is_not() {
     }
 }
 
+/// Neither the file nor its folder can be written to: by permissions, and by how it is mounted.
+#[test]
+fn a_read_only_disk_is_read() {
+    let disks = Disks::new();
+    let folder = disks.root.folder().join("read-only");
+    fs::create_dir(&folder).unwrap();
+    let out = disks.root.folder().join("out");
+    for (disk, name) in disks.both().into_iter().zip(["raw", "qcow2"]) {
+        let copy = folder.join(name);
+        run(Command::new("cp").arg("--sparse=always").arg(disk).arg(&copy));
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o444)).unwrap();
+        let reads = || {
+            done(sealroot("audit", &copy, &[]));
+            done(seal(&copy, &["--output", out.to_str().unwrap()]));
+            assert!(same(&out, &disks.sealed));
+            fs::remove_file(&out).unwrap();
+            done(sealroot("package", &copy, &["--seal", "--output", out.to_str().unwrap()]));
+            fs::remove_dir_all(&out).unwrap();
+        };
+        reads();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o644)).unwrap();
+        let mount = |args: &[&str]| Command::new("mount").args(args).arg(&folder).status().unwrap().success();
+        if !mount(&["--bind", folder.to_str().unwrap()]) {
+            eprintln!("skipped: nothing can be mounted here");
+            continue;
+        }
+        let read_only = mount(&["-o", "remount,bind,ro"]);
+        let on_it = seal(&copy, &["--in-place"]);
+        reads();
+        run(Command::new("umount").arg(&folder));
+        assert!(read_only);
+        refused(&on_it, 1, &["opened for writing", "Read-only file system"]);
+    }
+}
+
 #[test]
 fn a_block_device_and_the_file_behind_one_are_left_alone() {
     let disks = Disks::new();
@@ -487,7 +470,23 @@ fn a_block_device_and_the_file_behind_one_are_left_alone() {
     let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
     let on_device = seal(Path::new(&device), &["--in-place"]);
     let behind = seal(disk, &["--in-place"]);
+    // It is read like any other disk.
+    let [sealed, compressed, layout, layout_of_file] =
+        ["a", "b", "c", "d"].map(|name| disks.root.folder().join(name).to_str().unwrap().to_owned());
+    let read = [
+        sealroot("audit", Path::new(&device), &["--json"]),
+        seal(Path::new(&device), &["--output", &sealed]),
+        seal(Path::new(&device), &["--output", &compressed, "--compress"]),
+        sealroot("package", Path::new(&device), &["--seal", "--output", &layout]),
+    ];
     run(Command::new("losetup").args(["-d", &device]));
+    for output in read {
+        done(output);
+    }
+    assert!(same(Path::new(&sealed), &disks.sealed) && same(Path::new(&compressed), &disks.sealed));
+    done(sealroot("package", disk, &["--seal", "--output", &layout_of_file]));
+    let index = |layout: &str| fs::read(Path::new(layout).join("index.json")).unwrap();
+    assert!(index(&layout) == index(&layout_of_file));
     refused(&on_device, 4, &["block devices", "--output"]);
     refused(&behind, 4, &["in use as", &device]);
     assert!(fs::read(disk).unwrap() == before);

@@ -18,7 +18,7 @@ needed='wimlib-imagex:wimtools genisoimage:genisoimage sgdisk:gdisk mkntfs:ntfs-
 fusermount3:fuse3 mcopy:mtools mkfs.vfat:dosfstools hivexsh:libhivex-bin hivexregedit:libwin-hivex-perl
 reged:chntpw qemu-img:qemu-utils skopeo:skopeo umoci:umoci docker-registry:docker-registry
 htpasswd:apache2-utils xmllint:libxml2-utils openssl:openssl python3:python3 shellcheck:shellcheck
-cc:gcc git:git strace:strace losetup:mount sfdisk:fdisk'
+cc:gcc git:git strace:strace losetup:mount sfdisk:fdisk zstd:zstd pzstd:zstd'
 missing=()
 for pair in $needed; do has "${pair%%:*}" || missing+=("${pair##*:}"); done
 install=(apt-get install -y --no-install-recommends "${missing[@]}")

@@ -12,7 +12,7 @@ use super::state::{Owner, Publication};
 use crate::containerdisk::Digest;
 use crate::io::path_text;
 use crate::media::{MediaFacts, Sha256};
-use crate::root::{RootFacts, SealReport};
+use crate::root::{Finding, RootFacts, SealReport};
 
 /// The file the evidence goes to.
 pub const EVIDENCE: &str = "evidence.json";
@@ -110,8 +110,8 @@ pub struct RootEvidence {
     /// Which file it was.
     #[serde(flatten)]
     pub identity: FileIdentity,
-    /// What does not stand against it, but should be known.
-    pub warnings: Vec<String>,
+    /// What the audit of the sealed root warned of, or was told to allow.
+    pub findings: Vec<Finding>,
     /// What it says of itself.
     #[serde(flatten)]
     pub facts: RootFacts,

@@ -1,7 +1,7 @@
 //! What is decided before anything is hashed or made: the root, sealed in memory, and how it is packaged.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -11,9 +11,9 @@ use super::run::{BuildError, Job};
 use super::state::Key;
 use crate::containerdisk::{Compression, Digest, Image};
 use crate::disk::{self, Disk};
-use crate::io::ReadAt;
-use crate::recipe::{self, WindowsExpect};
-use crate::root::{self, FirstBoot, Sealed, WindowsVersion};
+use crate::io::{Overlay, ReadAt};
+use crate::recipe;
+use crate::root::{self, Audit, LogReplay, Sealed};
 
 /// A fit root and all that is made of it, but the image.
 pub struct Examined {
@@ -37,20 +37,22 @@ impl Job<'_> {
         let compression = self.compression()?;
         let path = self.disk_path()?;
         let disk = disk::open(&path).map_err(|source| BuildError::Disk { path: path.clone(), source })?;
-        let sealed = root::seal(&disk, &self.first_boot())
-            .map_err(|source| BuildError::Root { path: path.clone(), source })?;
+        let in_root = |source| BuildError::Root { path: path.clone(), source };
+        let replay = LogReplay::default();
+        let sealed = root::seal(&disk, &self.recipe.first_boot(), replay).map_err(in_root)?;
         let patch = PatchEvidence {
             report: sealed.report.clone(),
             sha256: Digest::of(&sealed.patch.to_json(disk.size())?),
         };
-        let mut warnings = sealed.examination.warnings.clone();
-        let expect = &self.recipe.media.windows.expect;
-        warnings.extend(differences(expect, &sealed.examination.facts.windows, &path));
+        // What is published is what must be fit.
+        let view = Overlay::new(&disk, sealed.patch.clone());
+        let audit =
+            root::audit(&view, &self.recipe.policy(), replay).and_then(Audit::fit).map_err(in_root)?;
         let root = RootEvidence {
             identity: FileIdentity::of(disk.metadata()),
-            disk: path,
-            warnings,
-            facts: sealed.examination.facts.clone(),
+            findings: audit.remarks().cloned().collect(),
+            disk: path.clone(),
+            facts: sealed.facts.clone(),
         };
         let packaging = self.packaging(compression, &root);
         let made_from = key(&packaging, &root, &patch)?;
@@ -60,13 +62,6 @@ impl Job<'_> {
     fn disk_path(&self) -> Result<PathBuf, BuildError> {
         let named = self.recipe.root.disk.as_ref().map(|disk| self.recipe.path(disk));
         self.disk.clone().or(named).ok_or(BuildError::NoDisk)
-    }
-
-    fn first_boot(&self) -> FirstBoot {
-        match self.recipe.root.first_boot {
-            recipe::FirstBoot::AnswerCd => FirstBoot::AnswerCd { drive: self.recipe.root.drive_letter },
-            recipe::FirstBoot::CloudbaseInit | recipe::FirstBoot::None => FirstBoot::NoPointer,
-        }
     }
 
     fn compression(&self) -> Result<Compression, BuildError> {
@@ -96,6 +91,11 @@ impl Job<'_> {
 }
 
 impl RootEvidence {
+    /// What the audit remarked, a line each.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        self.findings.iter().map(|finding| format!("{}: {}", finding.check.id, finding.saw)).collect()
+    }
+
     /// What was found, in a few words.
     pub(super) fn summary(&self) -> String {
         let windows = &self.facts.windows;
@@ -103,27 +103,6 @@ impl RootEvidence {
         let build = windows.build.as_deref().unwrap_or("unknown build");
         format!("{}: {edition} {build}, generalised and clean", self.disk.display())
     }
-}
-
-/// Where the root is another Windows than the recipe expects on its medium. Updates change a build's second
-/// number, never its first.
-fn differences(expect: &WindowsExpect, found: &WindowsVersion, disk: &Path) -> Vec<String> {
-    let differs = |key: &str, wanted: &str, got: &str| {
-        format!("{}: the root says {got:?}, but media.windows.expect.{key} is {wanted:?}", disk.display())
-    };
-    let number = |build: &str| build.split('.').next().map(str::to_owned);
-    let mut warnings = Vec::new();
-    if let (Some(wanted), Some(got)) = (&expect.edition_id, &found.edition_id)
-        && !wanted.eq_ignore_ascii_case(got)
-    {
-        warnings.push(differs("edition_id", wanted, got));
-    }
-    if let (Some(wanted), Some(got)) = (&expect.build, &found.build)
-        && number(wanted) != number(got)
-    {
-        warnings.push(differs("build", wanted, got));
-    }
-    warnings
 }
 
 /// Everything that decides the image's bytes, and the root's identity: a root counts as the same only if its

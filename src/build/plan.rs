@@ -53,7 +53,7 @@ pub fn plan(job: &Job<'_>, push: Option<&ImageName>) -> Result<Vec<Planned>, Bui
             };
             add("package", Ok(package));
             if let Some(audit) = stages.iter_mut().find(|stage| stage.name == "audit") {
-                audit.warnings = examined.root.warnings;
+                audit.warnings = examined.root.remarks();
             }
         }
         Err(error) => {

@@ -335,7 +335,7 @@ impl Job<'_> {
 }
 
 fn tell_root(examined: &Examined, watch: &mut dyn FnMut(Step)) {
-    let warnings = examined.root.warnings.clone();
+    let warnings = examined.root.remarks();
     watch(Step { warnings, ..Step::new("audit", examined.root.summary()) });
     let report = &examined.patch.report;
     let pointer = report.pointer.as_deref().unwrap_or("none");

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::package::{created, open_registry, push_target};
 use super::recipe::OverrideArgs;
 use super::registry_args::RegistryArgs;
+use super::root_args::SpoolArg;
 use super::verify::tell_expect;
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{self, AnswersError, BuildError, FolderError, Job, Planned};
@@ -27,6 +28,8 @@ pub struct Args {
     /// The root disk, instead of the recipe's root.disk.
     #[arg(long, value_name = "DISK")]
     disk: Option<PathBuf>,
+    #[command(flatten)]
+    spool: SpoolArg,
     /// The build folder [default: out/NAME, with the recipe's name].
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -56,12 +59,14 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let push = args.push.map(|given| target(given, &recipe, console)).transpose()?;
     let push = push.as_deref();
     let registry = if args.dry_run { None } else { open_registry(push, &args.registry)? };
+    let disk = args.disk.or_else(|| recipe.root.disk.as_ref().map(|disk| recipe.path(disk)));
+    let unpacked = disk.as_deref().map(|disk| args.spool.unpacked(disk, console)).transpose()?.flatten();
     let job = Job {
         output: args.output.unwrap_or_else(|| PathBuf::from("out").join(&recipe.name)),
         recipe: &recipe,
         overrides: args.overrides.set.iter().map(ToString::to_string).collect(),
         media_dir: args.media_dir,
-        disk: args.disk,
+        disk: unpacked.or(disk),
         registry: registry.as_ref(),
         created: created()?,
     };

@@ -8,9 +8,9 @@ use super::root_args::{tell_scrubbed, warn_about};
 use super::{Classify, Console, Exit, Failure};
 use crate::disk::qcow2::NotInPlace;
 use crate::disk::{InPlaceDisk, InPlaceError};
-use crate::io::Progress;
 use crate::io::journal::{self, Beside, JournalError, Recovery, State};
-use crate::root::{self, FirstBoot, SealReport};
+use crate::io::{Overlay, Progress};
+use crate::root::{self, FirstBoot, LogReplay, Policy, SealReport};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,11 +30,20 @@ struct Undone {
 }
 
 /// Seals the disk at `path` where it lies.
-pub fn seal(path: &Path, first_boot: &FirstBoot, json: bool, console: &Console) -> Result<(), Failure> {
+pub fn seal(
+    path: &Path,
+    first_boot: &FirstBoot,
+    replay: LogReplay,
+    json: bool,
+    console: &Console,
+) -> Result<(), Failure> {
     let in_disk = |failure: Failure| failure.context(path.display());
     let (disk, store) = open(path, console)?;
-    let sealed = root::seal(&disk, first_boot).map_err(|e| in_disk(e.into()))?;
-    warn_about(&sealed.examination, console);
+    let sealed = root::seal(&disk, first_boot, replay).map_err(|e| in_disk(e.into()))?;
+    let policy = Policy { first_boot: Some(first_boot.clone()), ..Policy::default() };
+    let view = Overlay::new(&disk, sealed.patch.clone());
+    let audit = root::audit(&view, &policy, replay).map_err(|e| in_disk(e.into()))?;
+    warn_about(&audit, console);
     if !sealed.patch.is_empty() {
         disk.check(&sealed.patch).map_err(|e| in_disk(e.into()))?;
         // From here on it is too short to be stopped: while a task runs, the first signal only asks.

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::registry_args::RegistryArgs;
-use super::root_args::{FirstBootArg, drive_letter, open_disk, warn_about};
+use super::root_args::{FirstBootArg, ReplayArgs, SpoolArg, drive_letter, open_disk, remark, tell_scrubbed};
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{Packaging, PublishError, Published, Target, publish};
 use crate::containerdisk::{Compression, CreatedError, Image, LayerError, LevelError, created_from_epoch};
 use crate::disk::Disk;
 use crate::io::{Overlay, Patch, ReadAt, SourceFile};
+use crate::recipe::{self, Recipe};
 use crate::registry::{ImageName, Registry, RegistryError};
-use crate::root;
 use crate::root::keep::{KeptVolume, Shipping};
+use crate::root::{self, FirstBoot, Policy};
 
 /// Package a root disk as a containerDisk.
 ///
@@ -28,18 +29,25 @@ pub struct Args {
     /// The root disk: raw, qcow2 or a block device.
     #[arg(long, value_name = "DISK")]
     disk: PathBuf,
+    #[command(flatten)]
+    spool: SpoolArg,
     /// Seal it on the way, as `prepare-sealed-root` would; the disk is not changed.
     #[arg(long, conflicts_with_all = ["patch", "no_audit"])]
     seal: bool,
     /// Lay a patch over it that `prepare-sealed-root --patch` made.
     #[arg(long, value_name = "FILE")]
     patch: Option<PathBuf>,
-    /// With --seal: the drive letter the answer CD will have.
-    #[arg(long, value_name = "LETTER", default_value = "D", value_parser = drive_letter, requires = "seal")]
-    sysprep_drive: char,
-    /// With --seal: how a clone's first boot finds its answers.
-    #[arg(long, value_enum, default_value = "answer-cd", requires = "seal")]
-    first_boot: FirstBootArg,
+    /// With --seal: the drive letter the answer CD will have [default: as the recipe has it, or D].
+    #[arg(long, value_name = "LETTER", value_parser = drive_letter, requires = "seal")]
+    sysprep_drive: Option<char>,
+    /// With --seal: how a clone's first boot finds its answers [default: as the recipe has it, or answer-cd].
+    #[arg(long, value_enum, requires = "seal")]
+    first_boot: Option<FirstBootArg>,
+    /// Hold the root to this recipe: its audit rules, and the Windows and first boot it expects.
+    #[arg(long, value_name = "RECIPE", conflicts_with = "no_audit")]
+    recipe: Option<PathBuf>,
+    #[command(flatten)]
+    replay: ReplayArgs,
     /// Make a new OCI layout.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -76,14 +84,16 @@ enum CompressionArg {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let compression = compression(args.compression, args.level)?;
     let registry = open_registry(args.push.as_deref(), &args.registry)?;
-    let disk = open_disk(&args.disk)?;
-    let patch = patch(&args, &disk, console)?;
+    let policy = policy(&args)?;
+    let disk = open_disk(&args.disk, &args.spool, console)?;
+    let patch = patch(&args, &policy, &disk, console)?;
     let view = Overlay::new(&disk, patch);
-    if !args.no_audit && !args.seal {
-        let examination = root::examine(&view).map_err(|e| Failure::from(e).context(args.disk.display()))?;
-        warn_about(&examination, console);
-        let fit = examination.fit().map_err(|e| Failure::from(e).context(args.disk.display()))?;
-        if fit.facts.pointer.is_none() {
+    if !args.no_audit {
+        let in_disk = |error| Failure::from(error).context(args.disk.display());
+        let audit = root::audit(&view, &policy, args.replay.replay()).map_err(in_disk)?;
+        audit.remarks().filter(|finding| !finding.stops()).for_each(|finding| console.warn(remark(finding)));
+        let fit = audit.fit().map_err(in_disk)?;
+        if fit.facts.pointer.is_none() && policy.first_boot.is_none() {
             console.note(
                 "this root is not sealed, or sealed without a pointer: a clone's first boot looks for no answer CD \
                  (--seal seals it on the way)",
@@ -169,11 +179,28 @@ fn compression(kind: CompressionArg, level: Option<i32>) -> Result<Compression, 
     })
 }
 
-fn patch(args: &Args, disk: &Disk, console: &Console) -> Result<Patch, Failure> {
+/// What the root is held to: the recipe's rules, and the first boot that is asked for.
+fn policy(args: &Args) -> Result<Policy, Failure> {
+    let recipe = args.recipe.as_ref().map(|recipe| recipe::load(recipe, &[])).transpose()?;
+    let mut policy = recipe.as_ref().map(Recipe::policy).unwrap_or_default();
     if args.seal {
-        let sealed = root::seal(disk, &args.first_boot.with_drive(args.sysprep_drive))
+        let drive = args.sysprep_drive.or(recipe.map(|recipe| recipe.root.drive_letter)).unwrap_or('D');
+        policy.first_boot = match (args.first_boot, policy.first_boot) {
+            (Some(chosen), _) => Some(chosen.with_drive(drive)),
+            (None, Some(FirstBoot::AnswerCd { .. }) | None) => Some(FirstBoot::AnswerCd { drive }),
+            (None, other) => other,
+        };
+    }
+    Ok(policy)
+}
+
+fn patch(args: &Args, policy: &Policy, disk: &Disk, console: &Console) -> Result<Patch, Failure> {
+    if args.seal
+        && let Some(first_boot) = &policy.first_boot
+    {
+        let sealed = root::seal(disk, first_boot, args.replay.replay())
             .map_err(|e| Failure::from(e).context(args.disk.display()))?;
-        warn_about(&sealed.examination, console);
+        tell_scrubbed(&sealed.report, console);
         return Ok(sealed.patch);
     }
     let Some(file) = &args.patch else { return Ok(Patch::new()) };

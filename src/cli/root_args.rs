@@ -1,20 +1,22 @@
 //! What every command that reads a root disk shares: opening it, and what its errors mean.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
 use super::{Classify, Console, Exit, Failure};
+use crate::disk::spool::{self, SpoolError};
 use crate::disk::{self, Disk, DiskError};
 use crate::io::PatchError;
-use crate::root::{Examination, FirstBoot, RootError, SealReport};
+use crate::root::keep::MAX_DISK;
+use crate::root::{Audit, Finding, FirstBoot, LogReplay, RootError, SealReport};
 
 /// How a clone's first boot finds its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FirstBootArg {
     /// Setup reads autounattend.xml from the answer CD; the CD must be there.
     AnswerCd,
-    /// cloudbase-init does it; no pointer is set.
+    /// cloudbase-init does it; no pointer is set, and its own answer file stays.
     CloudbaseInit,
     /// Nothing does; no pointer is set, and somebody answers Windows' questions.
     None,
@@ -25,7 +27,8 @@ impl FirstBootArg {
     pub fn with_drive(self, drive: char) -> FirstBoot {
         match self {
             Self::AnswerCd => FirstBoot::AnswerCd { drive },
-            Self::CloudbaseInit | Self::None => FirstBoot::NoPointer,
+            Self::CloudbaseInit => FirstBoot::CloudbaseInit,
+            Self::None => FirstBoot::Nothing,
         }
     }
 }
@@ -39,20 +42,71 @@ pub fn drive_letter(text: &str) -> Result<char, String> {
     }
 }
 
-/// Opens a root disk for reading.
-pub fn open_disk(path: &Path) -> Result<Disk, Failure> {
-    disk::open(path).map_err(|e| Failure::from(e).context(path.display()))
+/// Where a packed disk is unpacked.
+#[derive(Debug, clap::Args)]
+pub struct SpoolArg {
+    /// Where to unpack a disk that is packed by gzip or zstd. It is kept there, and used by the next command that
+    /// names the same, unchanged file.
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
 }
 
-/// Says what does not stand against a root, but should be known.
-pub fn warn_about(examination: &Examination, console: &Console) {
-    for warning in &examination.warnings {
-        console.warn(warning);
+/// Opens a root disk for reading; a packed one is unpacked first, where that is asked for.
+pub fn open_disk(path: &Path, spool: &SpoolArg, console: &Console) -> Result<Disk, Failure> {
+    let spooled = spool.unpacked(path, console)?;
+    disk::open(spooled.as_deref().unwrap_or(path)).map_err(|e| Failure::from(e).context(path.display()))
+}
+
+impl SpoolArg {
+    /// The unpacked file of a disk that is packed; none where it is not, or where it is to be left so.
+    pub fn unpacked(&self, path: &Path, console: &Console) -> Result<Option<PathBuf>, Failure> {
+        let Some(folder) = &self.spool else { return Ok(None) };
+        let spooled = spool::unpack(path, folder, MAX_DISK, console)
+            .map_err(|e| Failure::from(e).context(path.display()))?;
+        Ok(spooled.map(|spooled| {
+            let what = if spooled.found {
+                "was unpacked before"
+            } else {
+                "is unpacked, for the next commands too; remove it when it is no longer wanted"
+            };
+            console.note(format!("{}: {} {what}", path.display(), spooled.path.display()));
+            spooled.path
+        }))
     }
 }
 
-/// Says which cached answer files do not get into the sealed root.
+/// What is done with a hive that was not written out whole.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ReplayArgs {
+    /// Refuse a registry hive that needs its logs, instead of reading them with it.
+    #[arg(long)]
+    no_replay_logs: bool,
+}
+
+impl ReplayArgs {
+    /// The choice.
+    pub fn replay(self) -> LogReplay {
+        if self.no_replay_logs { LogReplay::Refuse } else { LogReplay::Replay }
+    }
+}
+
+/// Says what should be known of a root.
+pub fn warn_about(audit: &Audit, console: &Console) {
+    for finding in audit.remarks() {
+        console.warn(remark(finding));
+    }
+}
+
+/// A finding in one line.
+pub fn remark(finding: &Finding) -> String {
+    format!("{}: {}", finding.check.id, finding.saw)
+}
+
+/// Says what sealing does beside the pointer.
 pub fn tell_scrubbed(report: &SealReport, console: &Console) {
+    if let Some(logs) = &report.replayed {
+        console.note(format!("{}: {} entries of its logs are laid over it", logs.hive, logs.entries));
+    }
     for path in &report.answer_files_scrubbed {
         console.note(format!("\\{path}: zeroed and removed"));
     }
@@ -66,6 +120,17 @@ impl Classify for DiskError {
         match self {
             Self::Open(_) | Self::Read { .. } => Exit::Failed,
             Self::Journal(error) => error.exit(),
+            _ => Exit::Refused,
+        }
+    }
+}
+
+impl Classify for SpoolError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Disk(error) => error.exit(),
+            Self::Write(error) => error.exit(),
+            Self::Interrupted(error) => error.exit(),
             _ => Exit::Refused,
         }
     }
@@ -86,17 +151,18 @@ impl Classify for RootError {
         match self {
             Self::Read { .. } => Exit::Failed,
             Self::Patch(error) => error.exit(),
+            Self::Unfit { .. } => Exit::Rejected,
             _ => Exit::Refused,
         }
     }
 
     fn cure(&self) -> Option<String> {
-        let Self::Refused { refusals } = self else { return None };
-        let mut cures: Vec<_> =
-            refusals.iter().map(|refusal| format!("{refusal}: {}", refusal.cure())).collect();
-        if let [_] = cures.as_slice() {
-            cures = refusals.iter().map(|refusal| refusal.cure().to_owned()).collect();
+        let (Self::Refused { findings } | Self::Unfit { findings }) = self else { return None };
+        if let [finding] = findings.as_slice() {
+            return Some(finding.cure().to_owned());
         }
+        let cures: Vec<_> =
+            findings.iter().map(|finding| format!("{}: {}", finding.check.id, finding.cure())).collect();
         Some(cures.join("\n  "))
     }
 }

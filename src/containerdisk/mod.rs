@@ -26,6 +26,7 @@ mod image;
 mod layer;
 mod layout;
 mod qcow2;
+mod qcow2_compressed;
 mod stored;
 mod tar;
 mod verify;
@@ -38,6 +39,7 @@ pub use image::{
 pub use layer::{Chunk, Layer, LayerError, LayerInfo, Sink};
 pub use layout::LayoutWriter;
 pub use qcow2::{Qcow2Image, Qcow2WriteError};
+pub use qcow2_compressed::write_compressed;
 pub use stored::{Blob, Layout, LayoutError};
 pub use tar::Tar;
 pub use verify::{Verified, verify};

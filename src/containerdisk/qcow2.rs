@@ -16,13 +16,13 @@ use crate::root::keep::{CLUSTER, Kept};
 
 const CLUSTER_BITS: u32 = CLUSTER.trailing_zeros();
 /// Clusters that one L2 table maps: 8 bytes an entry.
-const PER_L2: u64 = CLUSTER / 8;
+pub(super) const PER_L2: u64 = CLUSTER / 8;
 /// Words of the cluster map that one L2 table maps.
 const WORDS_PER_L2: usize = (PER_L2 / 64) as usize;
 /// Clusters that one refcount block counts: 2 bytes each.
-const PER_REFCOUNT_BLOCK: u64 = CLUSTER / 2;
+pub(super) const PER_REFCOUNT_BLOCK: u64 = CLUSTER / 2;
 /// An L1 or L2 entry whose cluster has a refcount of exactly one.
-const COPIED: u64 = 1 << 63;
+pub(super) const COPIED: u64 = 1 << 63;
 const HEADER_LENGTH: u32 = 104;
 /// Bytes written at once.
 const WRITE_AT_ONCE: u64 = 4 << 20;
@@ -53,7 +53,7 @@ pub struct Qcow2Image<'d> {
 
 /// Where each part of the file ends, in clusters.
 #[derive(Debug)]
-struct Parts {
+pub(super) struct Parts {
     refcount_table: u64,
     refcount_blocks: u64,
     l1: u64,
@@ -63,7 +63,7 @@ struct Parts {
 
 impl Parts {
     /// The header comes first, in a cluster of its own.
-    fn new(l1: u64, l2: u64, data: u64) -> Self {
+    pub(super) fn new(l1: u64, l2: u64, data: u64) -> Self {
         // The refcounts count themselves: add blocks until nothing is uncounted.
         let (mut table, mut blocks) = (1, 1);
         loop {
@@ -78,6 +78,43 @@ impl Parts {
             }
             (table, blocks) = (table_needed.max(table), needed.max(blocks));
         }
+    }
+
+    pub(super) fn refcount_table_clusters(&self) -> u64 {
+        self.refcount_table - 1
+    }
+}
+
+/// What a header says that is not the same in every file. Places are in clusters.
+pub(super) struct Header {
+    /// In bytes.
+    pub virtual_size: u64,
+    pub l1_entries: u64,
+    pub refcount_table: u64,
+    pub refcount_table_clusters: u64,
+    pub l1: u64,
+}
+
+impl Header {
+    /// The zeros that follow end the list of header extensions.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        [
+            &b"QFI\xfb"[..],
+            &3u32.to_be_bytes(),
+            &[0; 12], // No backing file: offset and length of its name.
+            &CLUSTER_BITS.to_be_bytes(),
+            &self.virtual_size.to_be_bytes(),
+            &0u32.to_be_bytes(), // Not encrypted.
+            &(self.l1_entries as u32).to_be_bytes(),
+            &(self.l1 * CLUSTER).to_be_bytes(),
+            &(self.refcount_table * CLUSTER).to_be_bytes(),
+            &(self.refcount_table_clusters as u32).to_be_bytes(),
+            &[0; 12],            // No snapshots: number and offset.
+            &[0; 24],            // No feature bits: incompatible, compatible, autoclear.
+            &4u32.to_be_bytes(), // Refcounts of 1 << 4 bits.
+            &HEADER_LENGTH.to_be_bytes(),
+        ]
+        .concat()
     }
 }
 
@@ -125,7 +162,15 @@ impl<'d> Qcow2Image<'d> {
         buf.fill(0);
         let parts = &self.parts;
         if cluster == 0 {
-            self.header(buf);
+            let header = Header {
+                virtual_size: self.virtual_size(),
+                l1_entries: l1_entries(self.disk.clusters().len()),
+                refcount_table: 1,
+                refcount_table_clusters: parts.refcount_table_clusters(),
+                l1: parts.refcount_blocks,
+            }
+            .to_bytes();
+            buf[..header.len()].copy_from_slice(&header);
         } else if cluster < parts.refcount_table {
             let first = (cluster - 1) * (CLUSTER / 8);
             let blocks = parts.refcount_blocks - parts.refcount_table;
@@ -153,31 +198,6 @@ impl<'d> Qcow2Image<'d> {
         }
     }
 
-    fn header(&self, buf: &mut [u8]) {
-        let parts = &self.parts;
-        let l1_entries = l1_entries(self.disk.clusters().len()) as u32;
-        let mut at = 0;
-        let mut put = |bytes: &[u8]| {
-            buf[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
-        };
-        put(b"QFI\xfb");
-        put(&3u32.to_be_bytes());
-        put(&[0; 12]); // No backing file: offset and length of its name.
-        put(&CLUSTER_BITS.to_be_bytes());
-        put(&self.virtual_size().to_be_bytes());
-        put(&0u32.to_be_bytes()); // Not encrypted.
-        put(&l1_entries.to_be_bytes());
-        put(&(parts.refcount_blocks * CLUSTER).to_be_bytes());
-        put(&CLUSTER.to_be_bytes());
-        put(&(parts.refcount_table as u32 - 1).to_be_bytes());
-        put(&[0; 12]); // No snapshots: number and offset.
-        put(&[0; 24]); // No feature bits: incompatible, compatible, autoclear.
-        put(&4u32.to_be_bytes()); // Refcounts of 1 << 4 bits.
-        put(&HEADER_LENGTH.to_be_bytes());
-        // The zeros that follow end the list of header extensions.
-    }
-
     /// The clusters of the disk that data cluster `index` and those after it hold: a run without a gap, `want` at most.
     fn data_run(&self, index: u64, want: u64) -> Range<u64> {
         let stretch = self.shipped_before.partition_point(|before| *before <= index) - 1;
@@ -199,21 +219,20 @@ impl<'d> Qcow2Image<'d> {
         }
         first..end
     }
-
-    /// Reads from the disk; what a last, short cluster lacks is zeros.
-    fn read_disk(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let there = self.disk.size().saturating_sub(offset).min(buf.len() as u64) as usize;
-        buf[there..].fill(0);
-        if there == 0 {
-            return Ok(());
-        }
-        self.disk.read_exact_at(&mut buf[..there], offset).map_err(|e| {
-            io::Error::new(e.kind(), format!("{there} bytes of the disk at offset {offset}: {e}"))
-        })
-    }
 }
 
-fn l1_entries(clusters: u64) -> u64 {
+/// Reads from the disk; what a last, short cluster lacks is zeros.
+pub(super) fn read_cluster_padded(disk: &Kept<'_>, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    let there = disk.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+    buf[there..].fill(0);
+    if there == 0 {
+        return Ok(());
+    }
+    disk.read_exact_at(&mut buf[..there], offset)
+        .map_err(|e| io::Error::new(e.kind(), format!("{there} bytes of the disk at offset {offset}: {e}")))
+}
+
+pub(super) fn l1_entries(clusters: u64) -> u64 {
     clusters.div_ceil(PER_L2).max(1)
 }
 
@@ -247,7 +266,7 @@ impl ReadAt for Qcow2Image<'_> {
                 let want = (within + buf.len() as u64).div_ceil(CLUSTER);
                 let run = self.data_run(cluster - self.parts.l2, want);
                 take = (((run.end - run.start) * CLUSTER - within) as usize).min(buf.len());
-                self.read_disk(&mut buf[..take], run.start * CLUSTER + within)?;
+                read_cluster_padded(self.disk, &mut buf[..take], run.start * CLUSTER + within)?;
             }
             at += take as u64;
             buf = &mut buf[take..];

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::lock::{self, Denied};
-use super::qcow2::{NotInPlace, Writable};
-use super::{Content, Disk, DiskError, open_file};
+use super::qcow2::{Extent, NotInPlace, Writable};
+use super::{Content, Disk, DiskError, open_file, spool};
 use crate::io::{Patch, ReadAt, SourceFile, WriteAt};
 
 /// Why a disk is not changed in place.
@@ -24,6 +24,12 @@ pub enum InPlaceError {
     /// A block device: an undo journal in /dev would not outlive a power cut.
     #[error("block devices are only read, as no undo journal can be kept beside them; use --output instead")]
     BlockDevice,
+    /// The disk is not there to be changed until it is unpacked.
+    #[error(
+        "the disk is packed (gzip or zstd), and bytes inside of that can't be overwritten; use --output and \
+         --spool instead, or unpack it first"
+    )]
+    Packed,
     /// Nobody may write to the file.
     #[error("the disk's file is marked read-only; use --output instead, or allow it: chmod u+w DISK")]
     ReadOnly,
@@ -71,6 +77,8 @@ impl From<Denied> for InPlaceError {
 #[derive(Debug)]
 pub struct InPlaceDisk {
     disk: Disk,
+    /// Of a qcow2: what must be known to write to it. Nothing that is done here changes it.
+    writable: Option<Writable>,
 }
 
 impl InPlaceDisk {
@@ -90,20 +98,34 @@ impl InPlaceDisk {
         if let Some(device) = lock::loop_device(path) {
             return Err(InPlaceError::LoopDevice { device });
         }
-        match file.metadata().nlink() {
-            0 | 1 => Ok(Self { disk: open_file(file)? }),
-            names => Err(InPlaceError::HardLinks(names)),
+        if spool::is_packed(&file)? {
+            return Err(InPlaceError::Packed);
         }
+        if file.metadata().nlink() > 1 {
+            return Err(InPlaceError::HardLinks(file.metadata().nlink()));
+        }
+        let disk = open_file(file)?;
+        let writable = match &disk.content {
+            Content::Qcow2(image) => Some(Writable::new(image)?),
+            Content::Raw(_) => None,
+        };
+        Ok(Self { disk, writable })
     }
 
     /// Whether every edit can be written where it is.
     pub fn check(&self, patch: &Patch) -> Result<(), InPlaceError> {
-        let Content::Qcow2(image) = &self.disk.content else { return Ok(()) };
-        let writable = Writable::new(image)?;
         for edit in patch.edits() {
-            writable.extents(image, edit.offset, edit.new.len() as u64)?;
+            self.extents(edit.offset, edit.new.len() as u64)?;
         }
         Ok(())
+    }
+
+    /// Where bytes of the disk are in its file.
+    fn extents(&self, offset: u64, length: u64) -> Result<Vec<Extent>, NotInPlace> {
+        match (&self.disk.content, &self.writable) {
+            (Content::Qcow2(image), Some(writable)) => writable.extents(image, offset, length),
+            _ => Ok(vec![Extent { offset, length }]),
+        }
     }
 }
 
@@ -126,17 +148,10 @@ impl WriteAt for InPlaceDisk {
             let why = format!("{} bytes at offset {offset} lie past the disk's end", bytes.len());
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
         }
-        let image = match &self.disk.content {
-            Content::Raw(file) => return file.as_file().write_all_at(bytes, offset),
-            Content::Qcow2(image) => image,
-        };
-        let extents = Writable::new(image)
-            .and_then(|writable| writable.extents(image, offset, bytes.len() as u64))
-            .map_err(io::Error::other)?;
-        for extent in extents {
+        for extent in self.extents(offset, bytes.len() as u64).map_err(io::Error::other)? {
             // The extents make up the range asked for, so none is longer than what is left.
             let (here, rest) = bytes.split_at(extent.length as usize);
-            image.source().as_file().write_all_at(here, extent.offset)?;
+            self.disk.file().as_file().write_all_at(here, extent.offset)?;
             bytes = rest;
         }
         Ok(())

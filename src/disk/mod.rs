@@ -5,6 +5,7 @@ mod in_place;
 mod lock;
 pub mod partitions;
 pub mod qcow2;
+pub mod spool;
 
 use std::fs::Metadata;
 use std::io;

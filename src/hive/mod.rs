@@ -33,5 +33,5 @@ pub use error::HiveError;
 pub use hive_file::Hive;
 pub use key::Key;
 pub use page_cache::PageCache;
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, as_found, recover};
 pub use value::{Value, ValueKind};

@@ -46,8 +46,14 @@ pub fn recover<R: ReadAt>(hive: R, logs: &[&dyn ReadAt]) -> Result<Recovered<R>,
     recovery.finish()
 }
 
+/// Reads a hive as it is, be it dirty: whoever only looks can tell what is in it.
+pub fn as_found<R: ReadAt>(hive: R) -> Result<Recovered<R>, HiveError> {
+    let base = BaseBlock::read(&hive)?;
+    Ok(Recovered { hive: Hive::with_base(Draft::new(hive), base)?, replayed: 0 })
+}
+
 impl<R: ReadAt> Recovered<R> {
-    /// The hive, whole.
+    /// The hive, whole if its logs have made it so.
     pub fn hive(&self) -> &Hive<Draft<R>> {
         &self.hive
     }
@@ -58,7 +64,12 @@ impl<R: ReadAt> Recovered<R> {
     }
 
     /// Edits the hive further. What the logs change is part of [`Editor::finish`]'s edits.
+    ///
+    /// A hive that is still dirty is refused.
     pub fn into_editor(self) -> Result<Editor<R>, HiveError> {
+        if let Some(reason) = self.hive.dirt() {
+            return Err(HiveError::Dirty { reason });
+        }
         Editor::of_draft(self.hive, self.replayed > 0)
     }
 }

@@ -21,6 +21,8 @@ pub(super) const SPARSE: u16 = 0x8000;
 
 /// `$I30`, the index of a directory's names, in UTF-16.
 pub(super) const I30: &[u8] = b"$\0I\x003\x000\0";
+/// `$O` of \$Extend\$ObjId, the index of object identifiers.
+pub(super) const OBJECT_IDS: &[u8] = b"$\0O\0";
 
 /// One attribute, or one extent of one.
 #[derive(Debug, Clone, Copy)]

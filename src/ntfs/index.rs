@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use super::NtfsError;
-use super::attribute::{I30, INDEX_ALLOCATION, INDEX_ROOT};
+use super::attribute::{I30, INDEX_ALLOCATION, INDEX_ROOT, OBJECT_IDS};
 use super::attribute_list::Mft;
 pub use super::record::FileReference;
 use super::record::{FileRecord, le16, le32, le64, undo_fixups};
@@ -56,8 +56,8 @@ impl<'a> Key<'a> {
         key[66..66 + usize::from(key[64]) * 2].chunks_exact(2).map(|unit| le16(unit, 0)).collect()
     }
 
-    /// Which file it names.
-    pub(super) fn file(&self) -> FileReference {
+    /// Which file it names, as a directory's entry.
+    fn file(&self) -> FileReference {
         FileReference::from_raw(le64(self.0, 0))
     }
 
@@ -74,11 +74,13 @@ impl<'a> Key<'a> {
     }
 }
 
-/// A directory's index, opened.
+/// A directory's index, or that of object identifiers, opened.
 pub(super) struct Index<'m, R> {
     pub mft: &'m Mft<R>,
-    /// The number of the directory's record.
+    /// The number of the record of the directory, or of $ObjId.
     pub record: u64,
+    /// $I30 or $O, in UTF-16.
+    pub name: &'static [u8],
     pub root: Vec<u8>,
     pub node_size: u64,
     pub allocation: Option<Stream>,
@@ -86,7 +88,16 @@ pub(super) struct Index<'m, R> {
 
 impl<'m, R: ReadAt> Index<'m, R> {
     pub(super) fn open(mft: &'m Mft<R>, directory: &FileRecord) -> Result<Self, NtfsError> {
-        let root = mft.stream(directory, INDEX_ROOT, I30)?;
+        Self::open_named(mft, directory, I30)
+    }
+
+    /// The index of that name.
+    pub(super) fn open_named(
+        mft: &'m Mft<R>,
+        directory: &FileRecord,
+        name: &'static [u8],
+    ) -> Result<Self, NtfsError> {
+        let root = mft.stream(directory, INDEX_ROOT, name)?;
         let Some(Stream { content: Content::Resident(root), .. }) = root else {
             return Err(directory.damaged("the directory has no index root"));
         };
@@ -97,8 +108,8 @@ impl<'m, R: ReadAt> Index<'m, R> {
         if !node_size.is_power_of_two() || !(512..=64 << 10).contains(&node_size) {
             return Err(directory.damaged("the size of its index nodes is out of range"));
         }
-        let allocation = mft.stream(directory, INDEX_ALLOCATION, I30)?;
-        Ok(Self { mft, record: directory.number, root, node_size, allocation })
+        let allocation = mft.stream(directory, INDEX_ALLOCATION, name)?;
+        Ok(Self { mft, record: directory.number, name, root, node_size, allocation })
     }
 
     pub(super) fn damaged(&self, why: &'static str) -> NtfsError {
@@ -152,7 +163,12 @@ impl<'m, R: ReadAt> Index<'m, R> {
             if length < 16 + tail {
                 return Err(damaged());
             }
-            if !key.is_last() {
+            if !key.is_last() && self.name == OBJECT_IDS {
+                // The identifier, then the reference of the file and three more identifiers.
+                if key_length != 16 || le16(rest, 0) < 32 || usize::from(le16(rest, 0)) + 8 + tail > length {
+                    return Err(damaged());
+                }
+            } else if !key.is_last() {
                 if key_length < 66 || 16 + key_length + tail > length {
                     return Err(damaged());
                 }
@@ -167,6 +183,14 @@ impl<'m, R: ReadAt> Index<'m, R> {
             }
             rest = &rest[length..];
         }
+    }
+
+    /// Which file an entry names that is not the last of its node.
+    pub(super) fn file_of(&self, key: &Key<'_>) -> FileReference {
+        if self.name == OBJECT_IDS {
+            return FileReference::from_raw(le64(key.0, usize::from(le16(key.0, 0))));
+        }
+        key.file()
     }
 
     /// The entry with that name, in whatever case.

@@ -1,4 +1,4 @@
-//! A name taken out of a directory's index.
+//! A name taken out of a directory's index, or a file out of that of object identifiers.
 //!
 //! In a leaf the entries behind it move up. Where that would leave a leaf without entries, or the entry has a
 //! child, the whole index is put together anew from the names that stay, in the order they are in: into nodes it
@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::attribute::{Attribute, BITMAP, Body, I30, INDEX_ROOT, attributes};
+use super::attribute::{Attribute, BITMAP, Body, INDEX_ROOT, attributes};
 use super::index::{Index, MAX_DEPTH};
 use super::index_tree::{self, Entries};
 use super::record::{FileRecord, le16, le32, put16, put32, redo_fixups};
@@ -76,7 +76,7 @@ impl<R: ReadAt> Index<'_, R> {
                 root.truncate(ROOT_HEADER + used);
                 put32(&mut root, ROOT_HEADER + 8, used as u32);
                 let mut record = self.root_holder(directory)?;
-                let there = resident(&record, INDEX_ROOT)?;
+                let there = resident(&record, INDEX_ROOT, self.name)?;
                 if !record.replace_value(there, &root) {
                     return Err(self.damaged("its index root can't be shortened"));
                 }
@@ -108,7 +108,7 @@ impl<R: ReadAt> Index<'_, R> {
                 let mut root = self.root.clone();
                 root[sizes].fill(0);
                 let mut record = self.root_holder(directory)?;
-                let there = resident(&record, INDEX_ROOT)?;
+                let there = resident(&record, INDEX_ROOT, self.name)?;
                 if !record.replace_value(there, &root) {
                     return Err(self.damaged("its index root can't be changed"));
                 }
@@ -161,7 +161,7 @@ impl<R: ReadAt> Index<'_, R> {
                     put16(&mut bytes, 8, (length - 8) as u16);
                     put16(&mut bytes, 12, 0);
                 }
-                let file = key.file();
+                let file = self.file_of(&key);
                 all.entries.push(Found { node: number, at, has_child: inner != 0, siblings, file, bytes });
             }
             at += length;
@@ -176,7 +176,7 @@ impl<R: ReadAt> Index<'_, R> {
     }
 
     fn root_holder(&self, directory: &FileRecord) -> Result<FileRecord, NtfsError> {
-        let holder = self.mft.holder(directory, INDEX_ROOT, I30)?;
+        let holder = self.mft.holder(directory, INDEX_ROOT, self.name)?;
         holder.ok_or_else(|| self.damaged("the directory has no index root"))
     }
 
@@ -196,8 +196,8 @@ impl<R: ReadAt> Index<'_, R> {
         let (Some(start), 1) = (starts.iter().next().copied(), starts.len()) else { return Ok(None) };
         let capacity = self.node_size as usize - start;
         let root_capacity = self.root.len() - root_start + record.room() / 8 * 8;
-        let names = all.entries.into_iter().map(|entry| entry.bytes).collect();
-        let Some(tree) = index_tree::build(names, &all.nodes, capacity, root_capacity) else {
+        let names: Vec<_> = all.entries.into_iter().map(|entry| entry.bytes).collect();
+        let Some(tree) = index_tree::build(&names, &all.nodes, capacity, root_capacity) else {
             return Ok(None);
         };
 
@@ -212,7 +212,8 @@ impl<R: ReadAt> Index<'_, R> {
         let used = (root.len() - ROOT_HEADER) as u32;
         put32(&mut root, ROOT_HEADER + 4, used);
         put32(&mut root, ROOT_HEADER + 8, used);
-        let there = resident(&record, INDEX_ROOT)?;
+        root[ROOT_HEADER + 12] = u8::from(tree.root.end_child.is_some());
+        let there = resident(&record, INDEX_ROOT, self.name)?;
         if !record.replace_value(there, &root) {
             return Ok(None);
         }
@@ -235,14 +236,14 @@ impl<R: ReadAt> Index<'_, R> {
             changes.extend(self.write_node(number, filled(node, start, &Entries::default()))?);
         }
         let missing = || self.damaged("its index has no bitmap");
-        let bitmap = self.mft.stream(directory, BITMAP, I30)?.ok_or_else(missing)?;
-        let mut holder = self.mft.holder(directory, BITMAP, I30)?.ok_or_else(missing)?;
+        let bitmap = self.mft.stream(directory, BITMAP, self.name)?.ok_or_else(missing)?;
+        let mut holder = self.mft.holder(directory, BITMAP, self.name)?.ok_or_else(missing)?;
         if bits.is_empty() {
             // Nothing is to be cleared.
         } else if bitmap.is_resident() {
             let same = holder.number == record.number;
             let edited = if same { &mut record } else { &mut holder };
-            let value = resident_value(edited, BITMAP)?;
+            let value = resident_value(edited, BITMAP, self.name)?;
             for bit in bits {
                 let byte = edited.bytes[value.clone()].get_mut((bit / 8) as usize);
                 let byte = byte.ok_or_else(|| self.damaged("its index bitmap is too short"))?;
@@ -283,22 +284,26 @@ fn filled(mut node: Vec<u8>, start: usize, entries: &Entries) -> Vec<u8> {
     node
 }
 
-fn resident_attribute<'a>(record: &'a FileRecord, kind: u32) -> Result<Attribute<'a>, NtfsError> {
-    let found = attributes(record)?.into_iter().find(|found| found.kind == kind && found.name == I30);
+fn resident_attribute<'a>(
+    record: &'a FileRecord,
+    kind: u32,
+    name: &[u8],
+) -> Result<Attribute<'a>, NtfsError> {
+    let found = attributes(record)?.into_iter().find(|found| found.kind == kind && found.name == name);
     found
         .filter(|found| matches!(found.body, Body::Resident(_)))
         .ok_or_else(|| record.damaged("an attribute of its index is not where it was"))
 }
 
 /// Start and length of the index's resident attribute of that kind.
-fn resident(record: &FileRecord, kind: u32) -> Result<(usize, usize), NtfsError> {
-    let found = resident_attribute(record, kind)?;
+fn resident(record: &FileRecord, kind: u32, name: &[u8]) -> Result<(usize, usize), NtfsError> {
+    let found = resident_attribute(record, kind, name)?;
     Ok((found.start, found.length))
 }
 
 /// Where in the record the value of the index's resident attribute of that kind is.
-fn resident_value(record: &FileRecord, kind: u32) -> Result<std::ops::Range<usize>, NtfsError> {
-    let found = resident_attribute(record, kind)?;
+fn resident_value(record: &FileRecord, kind: u32, name: &[u8]) -> Result<std::ops::Range<usize>, NtfsError> {
+    let found = resident_attribute(record, kind, name)?;
     let start = found.start + usize::from(le16(&record.bytes, found.start + 20));
     let length = le32(&record.bytes, found.start + 16) as usize;
     Ok(start..start + length)

@@ -61,24 +61,42 @@ pub(super) struct Tree {
     pub nodes: Vec<(u64, Entries)>,
 }
 
-/// Builds it from names in order, none of which has a child; `None`: there are too few nodes, or no names.
+/// Builds it from names in order, none of which has a child; `None`: there are too few nodes.
 ///
 /// `capacity` is what a node holds and `root_capacity` what the root does, in bytes of entries.
 pub(super) fn build(
-    names: Vec<Vec<u8>>,
+    names: &[Vec<u8>],
     numbers: &[u64],
     capacity: usize,
     root_capacity: usize,
 ) -> Option<Tree> {
     if names.is_empty() {
-        return None;
+        // As ntfs-3g leaves it: a root that has no children, though there is room for nodes.
+        return Some(Tree { root: Entries::default(), nodes: Vec::new() });
     }
+    // Full nodes first; where a long name between two of them needs a further node, less full ones.
+    (0..4).find_map(|quarters| {
+        let items = names.iter().map(|bytes| Item { bytes: bytes.clone(), child: None }).collect();
+        let level = Entries { items, end_child: None };
+        let filling = Filling { capacity, slack: capacity / 4 * quarters };
+        levels(level, numbers, &filling, root_capacity)
+    })
+}
+
+/// How full nodes get.
+struct Filling {
+    /// What one holds, in bytes.
+    capacity: usize,
+    /// How much of that may stay empty, where the entry that goes up is shorter then.
+    slack: usize,
+}
+
+/// Puts nodes over nodes, until the root holds what is between the highest ones.
+fn levels(mut level: Entries, numbers: &[u64], filling: &Filling, root_capacity: usize) -> Option<Tree> {
     let mut free = numbers.iter().copied();
     let mut nodes = Vec::new();
-    let items = names.into_iter().map(|bytes| Item { bytes, child: None }).collect();
-    let mut level = Entries { items, end_child: None };
     loop {
-        let (packed, mut separators) = pack(level, capacity)?;
+        let (packed, mut separators) = pack(&level, filling)?;
         let mut placed = Vec::new();
         for entries in packed {
             let number = free.next()?;
@@ -97,33 +115,41 @@ pub(super) fn build(
 }
 
 /// Fills nodes one after the other; the entry between two of them goes up.
-fn pack(level: Entries, capacity: usize) -> Option<(Vec<Entries>, Vec<Item>)> {
+fn pack(level: &Entries, filling: &Filling) -> Option<(Vec<Entries>, Vec<Item>)> {
     let (mut nodes, mut separators) = (Vec::new(), Vec::new());
-    let end = end_size(level.end_child);
-    let (mut items, mut size) = (Vec::new(), end);
-    let mut left = level.items.len();
-    for item in level.items {
-        left -= 1;
-        if size + item.size() <= capacity {
+    let mut rest = level.items.as_slice();
+    loop {
+        let mut size = end_size(level.end_child);
+        let fitting = rest.iter().take_while(|item| {
             size += item.size();
-            items.push(item);
-            continue;
+            size <= filling.capacity
+        });
+        let fitting = fitting.count();
+        if fitting == rest.len() {
+            nodes.push(Entries { items: rest.to_vec(), end_child: level.end_child });
+            return Some((nodes, separators));
         }
-        // No node stays without an entry: the last one gets one of this node's.
-        let (separator, next) = if left == 0 { (items.pop()?, Some(item)) } else { (item, None) };
-        if items.is_empty() {
+        // No node stays without an entry, the last one neither.
+        let latest = fitting.min(rest.len().checked_sub(2)?);
+        if latest == 0 {
             return None;
         }
-        nodes.push(Entries { items, end_child: separator.child });
-        separators.push(Item { bytes: separator.bytes, child: None });
-        size = end + next.as_ref().map_or(0, Item::size);
-        if size > capacity {
-            return None;
+        let mut filled: usize = rest[..latest].iter().map(Item::size).sum();
+        let mut shortest = latest;
+        for at in (1..latest).rev() {
+            filled -= rest[at].size();
+            if filled + filling.slack < filling.capacity {
+                break;
+            }
+            if rest[at].size() < rest[shortest].size() {
+                shortest = at;
+            }
         }
-        items = next.into_iter().collect();
+        let separator = &rest[shortest];
+        nodes.push(Entries { items: rest[..shortest].to_vec(), end_child: separator.child });
+        separators.push(Item { bytes: separator.bytes.clone(), child: None });
+        rest = &rest[shortest + 1..];
     }
-    nodes.push(Entries { items, end_child: level.end_child });
-    Some((nodes, separators))
 }
 
 #[cfg(test)]
@@ -170,19 +196,37 @@ mod tests {
         ) {
             let names: Vec<_> = lengths.iter().enumerate().map(|(n, length)| name(n, *length)).collect();
             let numbers: Vec<u64> = (100..600).collect();
-            let tree = build(names.clone(), &numbers, capacity, root).unwrap();
-            prop_assert!(tree.root.size() <= root);
-            prop_assert_eq!(tree.root.to_bytes().len(), tree.root.size());
-            for (_, entries) in &tree.nodes {
-                prop_assert!(entries.size() <= capacity && !entries.items.is_empty());
-                prop_assert_eq!(entries.to_bytes().len(), entries.size());
+            let full = build(&names, &numbers, capacity, root).unwrap();
+            // With fewer nodes there may be another way, or none.
+            let tight = build(&names, &numbers[..full.nodes.len() - 1], capacity, root);
+            prop_assert!(build(&names, &[], capacity, root).is_none());
+            for tree in [Some(full), tight].into_iter().flatten() {
+                prop_assert!(tree.root.size() <= root);
+                prop_assert_eq!(tree.root.to_bytes().len(), tree.root.size());
+                for (_, entries) in &tree.nodes {
+                    prop_assert!(entries.size() <= capacity && !entries.items.is_empty());
+                    prop_assert_eq!(entries.to_bytes().len(), entries.size());
+                }
+                let nodes: HashMap<_, _> = tree.nodes.iter().cloned().collect();
+                prop_assert_eq!(nodes.len(), tree.nodes.len());
+                let mut found = Vec::new();
+                in_order(&tree.root, &nodes, 0, &mut found);
+                prop_assert_eq!(&found, &names);
             }
-            let nodes: HashMap<_, _> = tree.nodes.iter().cloned().collect();
-            prop_assert_eq!(nodes.len(), tree.nodes.len());
-            let mut found = Vec::new();
-            in_order(&tree.root, &nodes, 0, &mut found);
-            prop_assert_eq!(found, names.clone());
-            prop_assert!(build(names, &numbers[..nodes.len() - 1], capacity, root).is_none());
         }
+    }
+
+    #[test]
+    fn a_short_name_goes_up_where_a_long_one_finds_no_room() {
+        // The long ones of 568 bytes, of which six fit; the short ones of 24.
+        let long = |n| name(n, 69);
+        let mut names: Vec<_> = (0..6).map(long).collect();
+        names.extend((6..9).map(|n| name(n, 1)));
+        names.extend((9..14).map(long));
+        let tree = build(&names, &[1, 2], 3600, 60).unwrap();
+        assert_eq!((tree.nodes.len(), tree.root.items.len()), (2, 1));
+        let all_long: Vec<_> = (0..12).map(long).collect();
+        assert!(build(&all_long, &[1, 2], 3600, 60).is_none());
+        assert!(build(&[], &[1, 2], 3600, 60).unwrap().nodes.is_empty());
     }
 }

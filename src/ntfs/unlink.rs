@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::attribute::{
-    ATTRIBUTE_LIST, Attribute, BITMAP, Body, COMPRESSED, DATA, ENCRYPTED, FILE_NAME, OBJECT_ID,
+    ATTRIBUTE_LIST, Attribute, BITMAP, Body, COMPRESSED, DATA, ENCRYPTED, FILE_NAME, OBJECT_ID, OBJECT_IDS,
     REPARSE_POINT, SPARSE, attributes,
 };
 use super::attribute_list::Mft;
@@ -24,6 +24,8 @@ use crate::io::{Change, Draft, ReadAt};
 const MAX_SIZE: u64 = 32 << 20;
 /// Windows allows 1023 hard links.
 const MAX_NAMES: usize = 2048;
+/// The folder of the file system's later files.
+const EXTEND_RECORD: u64 = 11;
 const STANDARD_INFORMATION: u32 = 0x10;
 const SECURITY_DESCRIPTOR: u32 = 0x50;
 const EA_INFORMATION: u32 = 0xd0;
@@ -45,14 +47,10 @@ pub struct Unlinked {
 /// it, and is said to be emptied. Compressed, sparse and encrypted files and reparse points are refused.
 pub fn unlink(partition: &dyn ReadAt, file: FileReference) -> Result<Unlinked, NtfsError> {
     let target = Target::of(&open(partition)?, file)?;
-    let why = if target.has_object_id {
-        "it has an object identifier, which an index of its own names"
-    } else {
-        match target.remove(partition)? {
-            Some(changes) => return Ok(Unlinked { changes, emptied: None }),
-            None => "its directory's index has no room to be put together anew",
-        }
-    };
+    if let Some(changes) = target.remove(partition)? {
+        return Ok(Unlinked { changes, emptied: None });
+    }
+    let why = "its directory's index has no room to be put together anew";
     Ok(Unlinked { changes: target.empty(partition)?, emptied: Some(why) })
 }
 
@@ -68,7 +66,8 @@ struct Target {
     records: Vec<FileRecord>,
     /// How many names it has in each directory.
     parents: BTreeMap<FileReference, usize>,
-    has_object_id: bool,
+    /// $ObjId, where that knows the file.
+    object_ids: Option<FileReference>,
 }
 
 impl Target {
@@ -115,7 +114,19 @@ impl Target {
                 return Err(base.damaged("its names are not those that its directory has"));
             }
         }
-        Ok(Self { file, records, parents, has_object_id })
+        let object_ids = if has_object_id { object_ids(mft)? } else { None };
+        let object_ids = match object_ids {
+            Some(index) => {
+                let record = mft.base_record(index.record)?;
+                match Index::open_named(mft, &record, OBJECT_IDS)?.count(file)? {
+                    0 => None,
+                    1 => Some(index),
+                    _ => return Err(record.damaged("its index has two object identifiers for one file")),
+                }
+            }
+            None => None,
+        };
+        Ok(Self { file, records, parents, object_ids })
     }
 
     /// The changes that unlink it; `None`: an index has no room.
@@ -131,6 +142,16 @@ impl Target {
                 drop(mft);
                 apply(&mut draft, changes)?;
             }
+        }
+        if let Some(index) = self.object_ids {
+            let mft = open(&draft)?;
+            let record = mft.base_record(index.record)?;
+            let Some(changes) = Index::open_named(&mft, &record, OBJECT_IDS)?.remove(&record, self.file)?
+            else {
+                return Ok(None);
+            };
+            drop(mft);
+            apply(&mut draft, changes)?;
         }
         let mft = open(&draft)?;
         let changes = self.zero_and_free(&mft, |_| true)?;
@@ -238,6 +259,10 @@ impl Target {
             let records = mft.records_of(&directory(mft, *parent)?)?;
             claim(parent.record, mft.clusters(&records, |_| true)?);
         }
+        if let Some(index) = self.object_ids {
+            let records = mft.records_of(&mft.base_record(index.record)?)?;
+            claim(index.record, mft.clusters(&records, |_| true)?);
+        }
         match mft.first_free(claims)? {
             None => Ok(()),
             Some(record) => {
@@ -254,6 +279,17 @@ fn directory<R: ReadAt>(mft: &Mft<R>, parent: FileReference) -> Result<FileRecor
         return Err(record.damaged("a file's name refers to a directory that is no more"));
     }
     Ok(record)
+}
+
+/// \$Extend\$ObjId, where there is one.
+fn object_ids<R: ReadAt>(mft: &Mft<R>) -> Result<Option<FileReference>, NtfsError> {
+    let entries = Index::open(mft, &mft.base_record(EXTEND_RECORD)?)?.entries()?;
+    let Some(entry) = entries.into_iter().find(|entry| entry.name == "$ObjId") else { return Ok(None) };
+    let record = mft.base_record(entry.file.record)?;
+    if record.sequence() != entry.file.sequence {
+        return Err(record.damaged("a directory entry refers to a file that is no more"));
+    }
+    Ok(Some(entry.file))
 }
 
 fn is_efs(attribute: &Attribute<'_>) -> bool {

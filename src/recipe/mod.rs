@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 pub use model::{
-    Architecture, CloneSettings, Compression, DEFAULT_USERNAME, FirstBoot, Image, Install, Media, Medium,
-    Recipe, Root, VirtioExpect, VirtioOs, WindowsExpect, schema,
+    Architecture, AuditRules, CloneSettings, Compression, DEFAULT_USERNAME, FirstBoot, Image, Install, Media,
+    Medium, Recipe, Root, VirtioExpect, VirtioOs, WindowsExpect, schema,
 };
 pub use overrides::{Override, OverrideError};
 pub use problem::{Place, Problem, Problems};

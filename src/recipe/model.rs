@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::problem::Place;
 use super::rules::pattern;
 use crate::media::{PinnedFile, Sha256};
+use crate::root::audit::{CHECKS, ExpectedWindows, Severity};
+use crate::root::{self, Policy};
 use crate::windows::{AccountName, ComputerName, ImageName, LanguageTag, TimeZone};
 
 /// A Sealroot recipe: which media are used, and what is made of them.
@@ -34,6 +36,9 @@ pub struct Recipe {
     /// The installed, generalised root disk.
     #[schemars(default)]
     pub root: Root,
+    /// What the root is held to before it is published.
+    #[schemars(default)]
+    pub audit: AuditRules,
     /// The image that is made of the root disk.
     #[schemars(default)]
     pub image: Image,
@@ -49,6 +54,31 @@ impl Recipe {
     /// A file that the recipe names: names start from the recipe's own folder.
     pub fn path(&self, name: &Path) -> PathBuf {
         super::source::folder(&self.file).join(name)
+    }
+
+    /// How a clone of this recipe first boots.
+    pub fn first_boot(&self) -> root::FirstBoot {
+        match self.root.first_boot {
+            FirstBoot::AnswerCd => root::FirstBoot::AnswerCd { drive: self.root.drive_letter },
+            FirstBoot::CloudbaseInit => root::FirstBoot::CloudbaseInit,
+            FirstBoot::None => root::FirstBoot::Nothing,
+        }
+    }
+
+    /// What this recipe's root is held to.
+    pub fn policy(&self) -> Policy {
+        let expect = &self.media.windows.expect;
+        Policy {
+            first_boot: Some(self.first_boot()),
+            expected: ExpectedWindows {
+                edition_id: expect.edition_id.clone(),
+                build: expect.build.clone(),
+                architecture: expect.architecture.map(|Architecture::Amd64| "amd64".to_owned()),
+                language: expect.language.as_ref().map(ToString::to_string),
+            },
+            allow: self.audit.allow.clone(),
+            require: self.audit.require.clone(),
+        }
     }
 
     /// Both media with their pins, Windows first. Names start from `media_dir` where one is given.
@@ -254,6 +284,31 @@ pub enum FirstBoot {
     CloudbaseInit,
     /// The root points at nothing: Setup asks.
     None,
+}
+
+/// What the root is held to before it is published. `sealroot audit --list` prints the checks.
+#[derive(Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields, default)]
+pub struct AuditRules {
+    /// Checks that would stop a build, and may fail: by id, as `storage-driver`.
+    #[schemars(transform = failing_ids)]
+    pub allow: Vec<&'static str>,
+    /// Checks that would only warn, and stop a build instead: by id, as `profiles`.
+    #[schemars(transform = warning_ids)]
+    pub require: Vec<&'static str>,
+}
+
+fn failing_ids(schema: &mut Schema) {
+    schema.insert("items".into(), ids(Severity::Fail));
+}
+
+fn warning_ids(schema: &mut Schema) {
+    schema.insert("items".into(), ids(Severity::Warn));
+}
+
+fn ids(severity: Severity) -> Value {
+    let ids = CHECKS.iter().filter(|check| check.severity == severity).map(|check| check.id);
+    json!({ "type": "string", "enum": ids.collect::<Vec<_>>() })
 }
 
 /// The image that is made of the root disk.

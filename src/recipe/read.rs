@@ -10,6 +10,7 @@ use super::section::{At, Context, Section};
 use super::source::{Source, names_secret};
 use super::tree::{self, Conflict, Origin};
 use crate::media::Sha256;
+use crate::root::audit::Severity;
 use crate::windows::{AccountName, ComputerName, ImageName};
 
 /// The largest schema number known.
@@ -103,6 +104,7 @@ fn read(context: &Context<'_>, mut top: Section<'_>, source: &Source<'_>) -> Opt
     let install = install(top.table("install"), media.as_ref());
     let clone = clone(top.table("clone"));
     let root = root(top.table("root"));
+    let audit = audit(top.table("audit"));
     let image = image(top.table("image"));
     top.finish();
     Some(Recipe {
@@ -112,6 +114,7 @@ fn read(context: &Context<'_>, mut top: Section<'_>, source: &Source<'_>) -> Opt
         install,
         clone,
         root,
+        audit,
         image,
         file: source.path.into(),
         file_sha256: Sha256::of(source.bytes),
@@ -254,6 +257,15 @@ fn root(mut section: Section<'_>) -> Root {
     }
     section.finish();
     Root { disk, first_boot, drive_letter: plain(drive_letter).unwrap_or(default.drive_letter) }
+}
+
+fn audit(mut section: Section<'_>) -> AuditRules {
+    let rules = AuditRules {
+        allow: section.list("allow", rules::check_id(Severity::Fail)),
+        require: section.list("require", rules::check_id(Severity::Warn)),
+    };
+    section.finish();
+    rules
 }
 
 fn image(mut section: Section<'_>) -> Image {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::section::nearest;
 use super::source::is_product_key;
 use crate::media::Sha256;
+use crate::root::audit::{CHECKS, Check, Severity, by_id};
 use crate::windows::NameError;
 
 /// The rules' regular expressions, for editors: the JSON Schema shows them. The code here is what decides.
@@ -163,6 +164,29 @@ pub(super) fn one_of<T: Copy>(words: &[(&str, T)]) -> impl Fn(&str) -> Result<T,
             Err(match nearest(text, words.iter().map(|(word, _)| *word)) {
                 Some(near) => fault.help(format!("did you mean `{near}`?")),
                 None => fault,
+            })
+        }
+    }
+}
+
+/// The id of a check of the audit, one that weighs `severity`.
+pub(super) fn check_id(severity: Severity) -> impl Fn(&str) -> Result<&'static str, Fault> {
+    move |text| match by_id(text) {
+        Some(check) if check.severity == severity => Ok(check.id),
+        Some(Check { severity: Severity::Refuse, .. }) => {
+            Err(Fault::new("this check can't be changed: nothing is done with a root that does not pass it"))
+        }
+        Some(Check { severity: Severity::Fail, .. }) => {
+            Err(Fault::new("this check stops a build in any case").help("leave it out"))
+        }
+        Some(Check { severity: Severity::Warn, .. }) => {
+            Err(Fault::new("this check stops no build, unless it is under `require`").help("leave it out"))
+        }
+        None => {
+            let fault = Fault::new("there is no such check");
+            Err(match nearest(text, CHECKS.iter().map(|check| check.id)) {
+                Some(near) => fault.help(format!("did you mean `{near}`?")),
+                None => fault.help("`sealroot audit --list` prints them all"),
             })
         }
     }

@@ -1,22 +1,17 @@
 //! Answer files that Windows Setup has kept in a root, and whether one holds a password.
 
-use std::collections::HashSet;
-
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
 use super::RootError;
+use super::walk::walk;
 use super::windows_volume::WindowsVolume;
 use crate::io::ReadAt;
-use crate::ntfs::{self, File, FileReference, NtfsError, Probe, Volume};
+use crate::ntfs::{self, File, FileReference, Probe, Volume};
 
 /// Where Setup and sysprep keep them. Folders below these are looked at too, except in the root folder.
 const FOLDERS: [(&str, bool); 3] =
     [("", false), ("Windows\\Panther", true), ("Windows\\System32\\Sysprep", true)];
-/// Windows' own are some dozens on a volume; more than this are a made-up tree.
-const MAX_FOLDERS: usize = 1 << 14;
-/// In bytes; NTFS' own limit is as many UTF-16 units.
-const MAX_PATH: usize = 32_767;
 /// An answer file is a few KiB; one this large is not read for passwords, but taken to hold one.
 const MAX_SIZE: u64 = 4 << 20;
 /// What Setup writes in place of a password it has used.
@@ -29,6 +24,8 @@ pub struct AnswerFile {
     pub path: String,
     /// Whether a password, or what can't be ruled out to be one, is in it.
     pub holds_password: bool,
+    /// Whether it is cloudbase-init's.
+    pub runs_cloudbase_init: bool,
     /// The number of the partition it is on.
     pub partition: u32,
     /// Which file it is there.
@@ -40,18 +37,24 @@ pub struct AnswerFile {
 pub struct Found {
     /// By partition and path.
     pub files: Vec<AnswerFile>,
-    /// Each volume that was left out, and why.
-    pub warnings: Vec<String>,
+    /// Each volume that was not searched, and why.
+    pub unsearched: Vec<String>,
 }
 
 /// Finds `*unattend*.xml` and `sysprep.inf` where Windows keeps them, on every NTFS volume that may be edited.
-pub fn find(disk: &dyn ReadAt, windows: &WindowsVolume<'_>) -> Result<Found, RootError> {
+///
+/// The file on the Windows volume that `pointer` names is among them if it is an answer file with a password.
+pub fn find(windows: &WindowsVolume<'_>, pointer: Option<&str>) -> Result<Found, RootError> {
     let mut found = Found::default();
     find_on(&windows.volume, windows.partition.number, "", &mut found.files)?;
+    if let Some(path) = pointer.and_then(path_on_windows_volume) {
+        add_pointed_at(windows, path, &mut found.files)?;
+    }
     for partition in &windows.table.partitions {
         let number = partition.number;
         let ntfs_error = |source| RootError::Ntfs { partition: number, source };
-        let Some(bytes) = partition.window(disk).filter(|_| number != windows.partition.number) else {
+        let Some(bytes) = partition.window(windows.disk).filter(|_| number != windows.partition.number)
+        else {
             continue;
         };
         if ntfs::probe(&bytes).map_err(ntfs_error)? != Probe::Ntfs {
@@ -60,14 +63,18 @@ pub fn find(disk: &dyn ReadAt, windows: &WindowsVolume<'_>) -> Result<Found, Roo
         let volume = Volume::open(bytes).map_err(ntfs_error)?;
         let state = volume.state().map_err(ntfs_error)?;
         match state.reasons.iter().find(|reason| !reason.allows_edits()) {
-            Some(reason) => found
-                .warnings
-                .push(format!("answer files were not looked for on partition {number}: {reason}")),
+            Some(reason) => found.unsearched.push(format!("partition {number}: {reason}")),
             None => find_on(&volume, number, &format!("partition {number}:\\"), &mut found.files)?,
         }
     }
     found.files.sort_by(|a, b| (a.partition, &a.path).cmp(&(b.partition, &b.path)));
     Ok(found)
+}
+
+/// What a path on drive C: is on the Windows volume: that is the letter Windows gives its own.
+pub fn path_on_windows_volume(path: &str) -> Option<&str> {
+    let (drive, rest) = path.split_once(':')?;
+    drive.eq_ignore_ascii_case("c").then(|| rest.trim_start_matches(['\\', '/']))
 }
 
 fn find_on<R: ReadAt>(
@@ -77,50 +84,52 @@ fn find_on<R: ReadAt>(
     found: &mut Vec<AnswerFile>,
 ) -> Result<(), RootError> {
     let ntfs_error = |source| RootError::Ntfs { partition, source };
-    // Folders that were met: a damaged volume may have one within itself.
-    let mut met = HashSet::new();
-    let mut folders = Vec::new();
-    for (path, below) in FOLDERS {
-        if let Some(entries) = volume.list(path).map_err(ntfs_error)? {
-            folders.push((path.to_owned(), below, entries));
+    for (folder, below) in FOLDERS {
+        let mut met = Vec::new();
+        walk(volume, folder, below, &mut |path, entry| {
+            if is_answer_file(&entry.name) {
+                met.push((path, entry.file));
+            }
+        })
+        .map_err(ntfs_error)?;
+        for (path, reference) in met {
+            let path = format!("{prefix}{path}");
+            let file = volume.file_by_reference(reference).map_err(ntfs_error)?;
+            let text = read_text(&file, &path)?;
+            found.push(AnswerFile {
+                holds_password: text.as_deref().is_none_or(|text| holds_password(&path, text)),
+                runs_cloudbase_init: text.is_some_and(|text| runs_cloudbase_init(&text)),
+                path,
+                partition,
+                file: reference,
+            });
         }
     }
-    let mut waiting = Vec::new();
-    loop {
-        let (folder, below, entries) = match folders.pop() {
-            Some(folder) => folder,
-            None => match waiting.pop() {
-                Some((path, reference)) => {
-                    (path, true, volume.list_by_reference(reference).map_err(ntfs_error)?)
-                }
-                None => return Ok(()),
-            },
-        };
-        for entry in entries {
-            let searched = entry.is_directory && below && !entry.is_reparse_point;
-            if !searched && (entry.is_directory || !is_answer_file(&entry.name)) {
-                continue;
-            }
-            let path =
-                if folder.is_empty() { entry.name.clone() } else { format!("{folder}\\{}", entry.name) };
-            if searched {
-                if !met.insert(entry.file) {
-                    continue;
-                }
-                if met.len() > MAX_FOLDERS || path.len() > MAX_PATH {
-                    let why = "its folder is one of more, or lies deeper, than any Windows makes";
-                    return Err(ntfs_error(NtfsError::DamagedFile { record: entry.file.record, why }));
-                }
-                waiting.push((path, entry.file));
-            } else {
-                let path = format!("{prefix}{path}");
-                let file = volume.file_by_reference(entry.file).map_err(ntfs_error)?;
-                file.check_plain().map_err(|source| RootError::AnswerFile { path: path.clone(), source })?;
-                let holds_password = file_holds_password(&file, &path)?;
-                found.push(AnswerFile { path, holds_password, partition, file: entry.file });
-            }
-        }
+    Ok(())
+}
+
+/// Adds the file that the pointer names, if nothing speaks for leaving it.
+fn add_pointed_at(
+    windows: &WindowsVolume<'_>,
+    path: &str,
+    found: &mut Vec<AnswerFile>,
+) -> Result<(), RootError> {
+    if !windows.has_file(path)? {
+        return Ok(());
     }
+    let Some(file) = windows.file(path)? else { return Ok(()) };
+    let reference = file.reference();
+    if found.iter().any(|known| known.file == reference) {
+        return Ok(());
+    }
+    // What is too large to be read is no answer file, as far as can be told.
+    let Some(text) = read_text(&file, path)? else { return Ok(()) };
+    if root_is_unattend(&text) && xml_holds_password(&text) {
+        let partition = windows.partition.number;
+        let (path, file) = (path.to_owned(), reference);
+        found.push(AnswerFile { path, holds_password: true, runs_cloudbase_init: false, partition, file });
+    }
+    Ok(())
 }
 
 fn is_answer_file(name: &str) -> bool {
@@ -128,20 +137,45 @@ fn is_answer_file(name: &str) -> bool {
     name == "sysprep.inf" || (name.contains("unattend") && name.ends_with(".xml"))
 }
 
-fn file_holds_password<R: ReadAt>(file: &File<'_, R>, path: &str) -> Result<bool, RootError> {
+/// The file's text; `None` where it is too large to be one.
+fn read_text<R: ReadAt>(file: &File<'_, R>, path: &str) -> Result<Option<String>, RootError> {
+    file.check_plain().map_err(|source| RootError::AnswerFile { path: path.to_owned(), source })?;
     if file.size() > MAX_SIZE {
-        return Ok(true);
+        return Ok(None);
     }
     let mut bytes = vec![0; file.size() as usize];
     file.read_exact_at(&mut bytes, 0).map_err(|source| RootError::Read { path: path.into(), source })?;
-    if path.to_ascii_lowercase().ends_with(".inf") {
-        return Ok(inf_holds_password(&text_of(&bytes)));
+    Ok(Some(text_of(&bytes)))
+}
+
+fn holds_password(path: &str, text: &str) -> bool {
+    match path.to_ascii_lowercase().ends_with(".inf") {
+        true => inf_holds_password(text),
+        false => xml_holds_password(text),
     }
-    Ok(xml_holds_password(&text_of(&bytes)))
+}
+
+/// cloudbase-init's own answer file runs its program in the specialize pass.
+fn runs_cloudbase_init(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("cloudbase-init")
+}
+
+/// Whether the document's outermost element is `unattend`, in whatever namespace.
+fn root_is_unattend(text: &str) -> bool {
+    let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(element) | Event::Empty(element)) => {
+                return element.local_name().as_ref().eq_ignore_ascii_case("unattend");
+            }
+            Ok(Event::Eof) | Err(_) => return false,
+            Ok(_) => {}
+        }
+    }
 }
 
 /// UTF-16 by its mark or, as Setup reads it too, by the zeros of its ASCII; else UTF-8, whatever it is.
-fn text_of(bytes: &[u8]) -> String {
+pub(super) fn text_of(bytes: &[u8]) -> String {
     let utf16 = |bytes: &[u8], from_bytes: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| from_bytes([pair[0], pair[1]])).collect();
         String::from_utf16_lossy(&units)
@@ -290,6 +324,21 @@ mod tests {
             }
             assert_eq!(text_of(text.as_bytes()), text);
         }
+    }
+
+    #[test]
+    fn an_answer_file_is_known_by_its_outermost_element() {
+        for text in
+            ["<unattend/>", "\u{feff}<?xml version='1.0'?><!-- x --><u:Unattend xmlns:u='x'></u:Unattend>"]
+        {
+            assert!(root_is_unattend(text), "{text}");
+        }
+        for text in ["", "<a><unattend/></a>", "plain text with <unattend", "<"] {
+            assert!(!root_is_unattend(text), "{text}");
+        }
+        assert_eq!(path_on_windows_volume("c:\\a\\b.xml"), Some("a\\b.xml"));
+        assert_eq!(path_on_windows_volume("D:\\autounattend.xml"), None);
+        assert_eq!(path_on_windows_volume("a.xml"), None);
     }
 
     #[test]

@@ -2,6 +2,19 @@
 
 use serde::Serialize;
 
+use super::RootError;
+use super::answer_files::text_of;
+use super::hives::Replayed;
+use super::installation::{Installation, SETUP};
+use super::windows_volume::SmallFile;
+use crate::disk::partitions::Scheme;
+use crate::io::ReadAt;
+
+/// A State.ini is a few lines.
+const MAX_STATE_INI: u64 = 64 << 10;
+/// Files in the root folder that Windows makes anew: their contents are not shipped.
+const PAGE_FILES: [&str; 3] = ["pagefile.sys", "swapfile.sys", "hiberfil.sys"];
+
 /// A root disk's facts, as they go into reports and evidence. Nothing secret is among them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,6 +37,24 @@ pub struct RootFacts {
     pub pointer: Option<String>,
     /// Cached answer files, by path: each may hold a password.
     pub answer_files: Vec<String>,
+    /// Log entries that were laid over the hives to read them.
+    pub replayed: Vec<Replayed>,
+    /// Size of the Windows volume's clusters together, in bytes.
+    pub volume_size: u64,
+    /// How much of it NTFS calls free, in bytes; a clean volume's is not shipped.
+    pub volume_free: u64,
+    /// Files whose contents are not shipped from a clean volume.
+    pub page_files: Vec<PageFile>,
+}
+
+/// A file that Windows swaps memory to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PageFile {
+    /// Its name in the volume's root folder.
+    pub name: &'static str,
+    /// In bytes.
+    pub size: u64,
 }
 
 /// SOFTWARE\Microsoft\Windows NT\CurrentVersion, as far as it is there.
@@ -38,6 +69,10 @@ pub struct WindowsVersion {
     pub display_version: Option<String>,
     /// `Client`, `Server` or `Server Core`
     pub installation_type: Option<String>,
+    /// `amd64`
+    pub architecture: Option<String>,
+    /// Languages of the user interface: `en-US`
+    pub languages: Vec<String>,
 }
 
 /// The proofs of generalisation; the image state in SOFTWARE decides (as in Windows' own Setup).
@@ -59,39 +94,115 @@ pub struct Sysprep {
 /// The state sysprep leaves a generalised image in, ready for its first boot.
 pub const GENERALISED: &str = "IMAGE_STATE_GENERALIZE_RESEAL_TO_OOBE";
 
+impl RootFacts {
+    /// Reads the facts of an installation.
+    pub(super) fn read(installation: &Installation<'_, '_>) -> Result<Self, RootError> {
+        let windows = installation.windows;
+        let free = count_free(installation)?;
+        Ok(Self {
+            virtual_size: windows.disk.size(),
+            partition_scheme: match windows.table.scheme {
+                Scheme::Gpt => "gpt",
+                Scheme::Mbr => "mbr",
+            },
+            sector_size: windows.table.sector_size,
+            partition: windows.partition.number,
+            partition_start: windows.partition.start,
+            windows: WindowsVersion::read(installation)?,
+            sysprep: Sysprep::read(installation)?,
+            pointer: installation.pointer.clone(),
+            answer_files: installation.cached.files.iter().map(|file| file.path.clone()).collect(),
+            replayed: [&installation.system, &installation.software]
+                .into_iter()
+                .filter_map(|hive| hive.replayed())
+                .collect(),
+            volume_size: windows.volume.clusters() * windows.volume.cluster_size(),
+            volume_free: free * windows.volume.cluster_size(),
+            page_files: page_files(installation)?,
+        })
+    }
+}
+
+fn count_free(installation: &Installation<'_, '_>) -> Result<u64, RootError> {
+    let windows = installation.windows;
+    let mut bitmap = windows.volume.bitmap().map_err(|source| windows.ntfs_error(source))?;
+    let mut free = windows.volume.clusters();
+    let mut at = 0;
+    while let Some(run) = bitmap.next_allocated(at).map_err(|source| windows.ntfs_error(source))? {
+        free -= run.end - run.start;
+        at = run.end;
+    }
+    Ok(free)
+}
+
+fn page_files(installation: &Installation<'_, '_>) -> Result<Vec<PageFile>, RootError> {
+    let mut files = Vec::new();
+    for name in PAGE_FILES {
+        if installation.windows.has_file(name)?
+            && let Some(file) = installation.windows.file(name)?
+        {
+            files.push(PageFile { name, size: file.size() });
+        }
+    }
+    Ok(files)
+}
+
+impl WindowsVersion {
+    fn read(installation: &Installation<'_, '_>) -> Result<Self, RootError> {
+        let mut version = Self::default();
+        if let Some(key) = installation.software.key("Microsoft\\Windows NT\\CurrentVersion")? {
+            version.edition_id = key.string("EditionID")?;
+            version.display_version = key.string("DisplayVersion")?;
+            version.installation_type = key.string("InstallationType")?;
+            // Older systems have only the second name.
+            let build = match key.string("CurrentBuild")? {
+                Some(build) => Some(build),
+                None => key.string("CurrentBuildNumber")?,
+            };
+            let revision = key.number("UBR")?;
+            version.build = build.map(|build| match revision {
+                Some(revision) => format!("{build}.{revision}"),
+                None => build,
+            });
+        }
+        let system = &installation.system;
+        let environment = installation.in_control_set("Control\\Session Manager\\Environment")?;
+        let architecture = system.string(&environment, "PROCESSOR_ARCHITECTURE")?;
+        version.architecture = architecture.map(|name| name.to_ascii_lowercase());
+        if let Some(languages) = system.key(&installation.in_control_set("Control\\MUI\\UILanguages")?)? {
+            version.languages = languages.subkeys()?.iter().map(|language| language.name()).collect();
+        }
+        Ok(version)
+    }
+}
+
 impl Sysprep {
+    fn read(installation: &Installation<'_, '_>) -> Result<Self, RootError> {
+        const TAG: &str = "Windows\\System32\\Sysprep\\Sysprep_succeeded.tag";
+        const STATE: &str = "Microsoft\\Windows\\CurrentVersion\\Setup\\State";
+        const STATE_INI: &str = "Windows\\Setup\\State\\State.ini";
+        Ok(Self {
+            image_state: installation.software.string(STATE, "ImageState")?,
+            state_ini: match installation.windows.small_file(STATE_INI, MAX_STATE_INI)? {
+                SmallFile::Bytes(bytes) => image_state_of(&text_of(&bytes)),
+                SmallFile::Missing | SmallFile::Unread(_) => None,
+            },
+            setup_type: installation.system.number(SETUP, "SetupType")?,
+            cmd_line: installation.system.string(SETUP, "CmdLine")?,
+            succeeded_tag: installation.windows.has_file(TAG)?,
+        })
+    }
+
     /// Whether the deciding proof says that the image is generalised.
     pub fn is_generalised(&self) -> bool {
         self.image_state.as_deref() == Some(GENERALISED)
     }
+}
 
-    /// The other signs that disagree with a generalised image, each named.
-    pub fn disagreements(&self) -> Vec<String> {
-        let mut signs = Vec::new();
-        if self.setup_type != Some(2) {
-            signs.push(match self.setup_type {
-                Some(found) => format!("SYSTEM\\Setup SetupType is {found}, not 2"),
-                None => "SYSTEM\\Setup SetupType is missing".into(),
-            });
-        }
-        let starts_setup =
-            self.cmd_line.as_deref().is_some_and(|line| line.to_ascii_lowercase().contains("windeploy.exe"));
-        if !starts_setup {
-            signs.push(match self.cmd_line.as_deref() {
-                Some(line) if !line.is_empty() => {
-                    format!("SYSTEM\\Setup CmdLine is {line:?}, which does not start windeploy.exe")
-                }
-                _ => "SYSTEM\\Setup CmdLine is empty".into(),
-            });
-        }
-        match self.state_ini.as_deref() {
-            Some(GENERALISED) => {}
-            Some(found) => signs.push(format!("\\Windows\\Setup\\State\\State.ini says {found}")),
-            None => signs.push("\\Windows\\Setup\\State\\State.ini is missing".into()),
-        }
-        if !self.succeeded_tag {
-            signs.push("\\Windows\\System32\\Sysprep\\Sysprep_succeeded.tag is missing".into());
-        }
-        signs
-    }
+/// `ImageState` of an .ini file.
+fn image_state_of(text: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, state) = line.trim_start_matches('\u{feff}').split_once('=')?;
+        key.trim().eq_ignore_ascii_case("ImageState").then(|| state.trim().to_owned())
+    })
 }

@@ -92,7 +92,7 @@ impl<'d> Kept<'d> {
                 Found::Whole(why) => Shipping::Whole { why },
                 Found::Trimmed(volume, files) => {
                     let left_out = volume.left_out(disk)?;
-                    trimmed.push(volume);
+                    trimmed.push(*volume);
                     Shipping::InUse { left_out, files }
                 }
             };

@@ -1,18 +1,23 @@
-//! What Windows means by all this: is a root fit to seal, and the patch that seals it.
+//! What Windows means by all this: is a root fit to publish, and the patch that seals it.
 //!
-//! [`examine`] reads a disk once and says what it found and what stands against sealing it; [`seal`] turns
-//! that into a [`Patch`](crate::io::Patch). Nothing here writes to a disk.
+//! [`audit()`] reads a disk and says what it found, check by check; [`seal`] works out a
+//! [`Patch`](crate::io::Patch). Nothing here writes to a disk. Both start from one open installation: the volume,
+//! its hives made whole by their logs, the answer files that are cached on it.
 
 mod answer_files;
-mod examine;
+pub mod audit;
+mod error;
 mod facts;
+mod hives;
+mod installation;
 pub mod keep;
-mod refusal;
 mod scrub;
 mod seal;
+mod walk;
 mod windows_volume;
 
-pub use examine::{Examination, examine};
-pub use facts::{RootFacts, Sysprep, WindowsVersion};
-pub use refusal::{Refusal, RootError};
+pub use audit::{Audit, Finding, Policy, audit};
+pub use error::RootError;
+pub use facts::{PageFile, RootFacts, Sysprep, WindowsVersion};
+pub use hives::{LogReplay, Replayed};
 pub use seal::{FirstBoot, SealReport, Sealed, seal};

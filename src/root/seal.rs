@@ -2,12 +2,14 @@
 
 use serde::Serialize;
 
-use super::answer_files;
-use super::examine::{Examination, SETUP, UNATTEND_FILE, examine_volume, in_hive};
+use super::RootError;
+use super::answer_files::AnswerFile;
+use super::audit::{Findings, Policy, check_safety, refuse};
+use super::facts::RootFacts;
+use super::hives::{HiveFile, LogReplay, Replayed, RootHive};
+use super::installation::{Installation, SETUP, UNATTEND_FILE};
 use super::scrub::scrub;
-use super::windows_volume::{SYSTEM, WindowsVolume};
-use super::{Refusal, RootError};
-use crate::hive::{Editor, Hive, PageCache};
+use super::windows_volume::WindowsVolume;
 use crate::io::{Draft, Patch, PatchError, ReadAt};
 
 /// How a clone's first boot finds its answers (chosen, never assumed: a pointer to a missing file makes
@@ -19,8 +21,10 @@ pub enum FirstBoot {
         /// The CD's drive letter, `D` to `Z`.
         drive: char,
     },
-    /// No pointer: cloudbase-init does it, or nothing does.
-    NoPointer,
+    /// cloudbase-init does it: no pointer, and its own cached answer file stays.
+    CloudbaseInit,
+    /// Nothing does: no pointer, and somebody answers Windows' questions.
+    Nothing,
 }
 
 impl FirstBoot {
@@ -28,16 +32,21 @@ impl FirstBoot {
     pub fn pointer(&self) -> Option<String> {
         match self {
             Self::AnswerCd { drive } => Some(format!("{}:\\autounattend.xml", drive.to_ascii_uppercase())),
-            Self::NoPointer => None,
+            Self::CloudbaseInit | Self::Nothing => None,
         }
+    }
+
+    /// Whether sealing leaves this answer file where it is.
+    pub(super) fn keeps(&self, file: &AnswerFile) -> bool {
+        *self == Self::CloudbaseInit && file.runs_cloudbase_init && !file.holds_password
     }
 }
 
 /// A root as it was found, and the patch that seals it.
 #[derive(Debug)]
 pub struct Sealed {
-    /// What was found.
-    pub examination: Examination,
+    /// What the root said of itself before.
+    pub facts: RootFacts,
     /// What sealing changes; empty when all is right already.
     pub patch: Patch,
     /// What sealing does, for people and evidence.
@@ -58,53 +67,61 @@ pub struct SealReport {
     pub changed_bytes: u64,
     /// How many separate places they are in.
     pub changed_places: u64,
+    /// Log entries that are laid over the SYSTEM hive, if it was dirty.
+    pub replayed: Option<Replayed>,
     /// Cached answer files that are zeroed and removed, by path.
     pub answer_files_scrubbed: Vec<String>,
     /// Cached answer files whose bytes are zeroed but whose names stay, empty, by path.
     pub answer_files_emptied: Vec<String>,
 }
 
-/// Examines `disk` and works out the patch; refuses a root in any unfit state.
+/// Works out the patch for the root on `disk`; refuses one in a state in which nothing may be done with it.
 ///
-/// A password in a cached answer file is no such state: the file does not get into the sealed root.
-pub fn seal(disk: &dyn ReadAt, first_boot: &FirstBoot) -> Result<Sealed, RootError> {
+/// Whether the sealed root is fit to publish is for [`audit`](super::audit()) to say, of the disk with the patch.
+pub fn seal(disk: &dyn ReadAt, first_boot: &FirstBoot, replay: LogReplay) -> Result<Sealed, RootError> {
     let windows = WindowsVolume::find(disk)?;
-    let cached = answer_files::find(disk, &windows)?;
-    let files = cached.files.clone();
-    let mut examination = examine_volume(disk, &windows, cached)?;
-    examination.refusals.retain(|refusal| !matches!(refusal, Refusal::Password { .. }));
-    let examination = examination.fit()?;
+    let installation = Installation::open(&windows, replay)?;
+    let facts = RootFacts::read(&installation)?;
+    let policy = Policy::default();
+    let mut findings = Findings::new(&policy);
+    check_safety(&installation, &facts, &mut findings)?;
+    refuse(&findings.finish())?;
+    let files: Vec<_> =
+        installation.cached.files.iter().filter(|file| !first_boot.keeps(file)).cloned().collect();
+    let replayed = installation.system.replayed();
     let mut draft = Draft::new(disk);
     let scrubbed = scrub(&mut draft, &windows.table, &files)?;
-    point(&mut draft, &windows, first_boot)?;
+    point(&mut draft, &windows, installation.system, first_boot)?;
     let patch = draft.into_patch()?;
     let report = SealReport {
         virtual_size: disk.size(),
         pointer: first_boot.pointer(),
-        previous_pointer: examination.facts.pointer.clone(),
+        previous_pointer: facts.pointer.clone(),
         changed_bytes: patch.changed_bytes(),
         changed_places: patch.edits().count() as u64,
+        replayed,
         answer_files_scrubbed: scrubbed.removed,
         answer_files_emptied: scrubbed.emptied,
     };
-    Ok(Sealed { examination, patch, report })
+    Ok(Sealed { facts, patch, report })
 }
 
-/// Sets the pointer in the SYSTEM hive, or takes it away.
+/// Sets the pointer in the SYSTEM hive, or takes it away. What the hive's logs hold is written with it.
 fn point(
     draft: &mut Draft<&dyn ReadAt>,
     windows: &WindowsVolume<'_>,
+    system: RootHive<'_, '_>,
     first_boot: &FirstBoot,
 ) -> Result<(), RootError> {
-    let file = windows.needed_file(SYSTEM)?;
-    let hive = Hive::open(PageCache::new(&file)).map_err(in_hive(SYSTEM))?;
-    let mut editor = Editor::new(&hive).map_err(in_hive(SYSTEM))?;
+    let failed = HiveFile::SYSTEM.error();
+    let mut editor = system.into_editor()?;
     match first_boot.pointer() {
         Some(pointer) => editor.set_string(SETUP, UNATTEND_FILE, &pointer),
         None => editor.remove(SETUP, UNATTEND_FILE).map(drop),
     }
-    .map_err(in_hive(SYSTEM))?;
-    for edit in editor.finish().map_err(in_hive(SYSTEM))? {
+    .map_err(&failed)?;
+    let file = windows.needed_file(HiveFile::SYSTEM.path)?;
+    for edit in editor.finish().map_err(&failed)? {
         let mut new = edit.bytes.as_slice();
         let pieces = file.map(edit.offset, new.len() as u64).map_err(|source| windows.ntfs_error(source))?;
         for piece in pieces {

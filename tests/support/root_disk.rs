@@ -102,16 +102,26 @@ impl RootDisk {
         self.hive_values(SYSTEM, "Setup", &[("UnattendFile", &value)])
     }
 
-    /// Writes values (`name`, and data as in a .reg file) into a hive.
+    /// Writes values (`name`, and data as in a .reg file) into a key of a hive; the key is made where it is missing.
     pub fn hive_values(self, hive: &str, key: &str, values: &[(&str, &str)]) -> Self {
+        self.hive_keys(hive, &[(key, values)])
+    }
+
+    /// As `hive_values`, for several keys.
+    pub fn hive_keys(self, hive: &str, keys: &[(&str, &[(&str, &str)])]) -> Self {
         self.edit_volume(|volume| {
             let name = Path::new(hive).file_name().unwrap().to_str().unwrap();
             let file = volume.folder.path().join(name);
             fs::write(&file, volume.cat(hive)).unwrap();
-            let mut reg =
-                format!("Windows Registry Editor Version 5.00\n\n[HKEY_LOCAL_MACHINE\\{name}\\{key}]\n");
-            for (name, data) in values {
-                reg += &format!("\"{name}\"={data}\n");
+            let mut reg = "Windows Registry Editor Version 5.00\n\n".to_owned();
+            for (key, values) in keys {
+                // hivexregedit makes no key whose parent is missing.
+                let parts: Vec<_> = key.split('\\').collect();
+                for depth in 1..=parts.len() {
+                    reg += &format!("\n[HKEY_LOCAL_MACHINE\\{name}\\{}]\n", parts[..depth].join("\\"));
+                }
+                values.iter().for_each(|(name, data)| reg += &format!("\"{name}\"={data}\n"));
+                reg += "\n";
             }
             let script = volume.folder.path().join("edit.reg");
             fs::write(&script, reg).unwrap();

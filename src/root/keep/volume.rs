@@ -37,7 +37,7 @@ pub enum Shipping {
 
 /// What was found of a partition.
 pub(super) enum Found {
-    Trimmed(Trimmed, Vec<(&'static str, u64)>),
+    Trimmed(Box<Trimmed>, Vec<(&'static str, u64)>),
     Whole(String),
 }
 
@@ -106,7 +106,7 @@ fn judge(disk: &dyn ReadAt, partition: &Window<&dyn ReadAt>) -> Result<Found, Nt
     let Some(records) = Records::of(&volume, start)? else {
         return whole("its file records, or their bitmap, have no places of their own");
     };
-    Ok(Found::Trimmed(trimmed.with_records(records), files))
+    Ok(Found::Trimmed(Box::new(trimmed.with_records(records)), files))
 }
 
 /// The clusters of a file in the root, where it is one whose clusters hold its content and nothing else.
