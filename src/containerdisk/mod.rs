@@ -31,7 +31,7 @@ mod stored;
 mod tar;
 mod verify;
 
-pub use compression::{Compression, LevelError};
+pub use compression::{Compression, FRAME, LevelError};
 pub use digest::{Digest, DigestError};
 pub use image::{
     CONFIG_TYPE, CreatedError, Descriptor, Documents, Image, MANIFEST_TYPE, Manifest, created_from_epoch,
