@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealroot::hive::recover;
+use sealroot::hive::{as_found, recover};
 use sealroot_fuzz::hives::{self, put, repair_entries, repair_sum, set_dirty, word};
 
 const HIVE_IS_DIRTY: u8 = 1;
@@ -52,6 +52,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if set(SWAPPED) {
         std::mem::swap(&mut first, &mut second);
+    }
+    if let Ok(found) = as_found(&hive) {
+        hives::walk(found.hive());
     }
     let Ok(recovered) = recover(&hive, &[&first, &second]) else { return };
     assert!(!recovered.hive().is_dirty());
