@@ -615,4 +615,19 @@ fn nothing_hides_behind_a_pointer_or_a_junction() {
     let refused = sealroot(&[&args[..], &[patch.to_str().unwrap()]].concat());
     assert_eq!(refused.status.code(), Some(4));
     assert!(text(&refused.stderr).contains("hard link of a registry hive"), "{}", text(&refused.stderr));
+    let linked = RootDisk::standard().edit_volume(|volume| {
+        let mounted = Mounted::new(volume.path(), "");
+        mounted.write("Windows/Panther/unattend.xml", ANSWER_WITH_PASSWORD.as_bytes());
+        let at = |path: &str| mounted.point.join(path);
+        fs::hard_link(at("Windows/Panther/unattend.xml"), at("Windows/copy.xml")).unwrap();
+        mounted.unmount();
+    });
+    let args = ["prepare-sealed-root", "--json", "--disk", linked.path().to_str().unwrap(), "--patch"];
+    let sealed = sealroot(&[&args[..], &[linked.folder().join("p").to_str().unwrap()]].concat());
+    assert!(text(&sealed.stderr).contains("copy.xml (a hard link of"), "{}", text(&sealed.stderr));
+    let report: Value = serde_json::from_slice(&sealed.stdout).unwrap();
+    assert_eq!(
+        report["otherNamesRemoved"],
+        serde_json::json!([r"copy.xml (a hard link of Windows\Panther\unattend.xml)"])
+    );
 }
