@@ -1,0 +1,148 @@
+//! The disk in a published layer, read without unpacking the layer.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::tar::{Archive, EntryType};
+use thiserror::Error;
+
+use super::seek_table::{SeekTable, SeekTableError};
+use super::seekable::SeekableTar;
+use crate::disk::qcow2::{self, Qcow2, Qcow2Error};
+use crate::io::{Cursor, ReadAt, Window};
+
+/// Entries that are looked at before the disk's: a containerDisk has one.
+const MAX_ENTRIES: usize = 64;
+
+/// Why the disk in a layer can't be read.
+#[derive(Debug, Error)]
+pub enum PublishedDiskError {
+    /// Parts of the layer can't be read alone.
+    #[error(transparent)]
+    SeekTable(#[from] SeekTableError),
+    /// The tar's headers can't be read.
+    #[error("the tar in the layer can't be read")]
+    Tar(#[source] io::Error),
+    /// There is no disk in it.
+    #[error("the layer holds no containerDisk: {why}")]
+    NoDisk {
+        /// What was found.
+        why: String,
+    },
+    /// The disk is a qcow2 image that can't be read.
+    #[error(transparent)]
+    Qcow2(#[from] Qcow2Error),
+}
+
+/// The disk in a layer.
+///
+/// Of the layer, only what is needed is read; nothing is checked against its digest.
+pub struct PublishedDisk<R> {
+    content: Content<R>,
+    file_size: u64,
+    fetched: Arc<AtomicU64>,
+}
+
+type File<R> = Window<SeekableTar<Counted<R>>>;
+
+enum Content<R> {
+    Raw(File<R>),
+    Qcow2(Box<Qcow2<File<R>>>),
+}
+
+impl<R: ReadAt> PublishedDisk<R> {
+    /// Opens the disk in a layer of this media type: the first file below `disk/`, as CDI finds it.
+    pub fn open(layer: R, media_type: &str) -> Result<Self, PublishedDiskError> {
+        let fetched = Arc::default();
+        let layer = Counted { source: layer, read: Arc::clone(&fetched) };
+        let table = SeekTable::read(&layer, media_type)?;
+        let tar = SeekableTar::new(layer, table);
+        let place = find(&tar)?;
+        let file_size = place.end - place.start;
+        let cut = || PublishedDiskError::NoDisk { why: "the tar ends within the disk".into() };
+        let file = Window::new(tar, place.start, file_size).ok_or_else(cut)?;
+        let content = match qcow2::has_magic(&file)? {
+            true => Content::Qcow2(Box::new(Qcow2::open(file)?)),
+            false => Content::Raw(file),
+        };
+        Ok(Self { content, file_size, fetched })
+    }
+
+    /// Bytes of the disk's file, as it is in the tar.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// Bytes of the layer that were read so far.
+    pub fn fetched(&self) -> u64 {
+        self.fetched.load(Ordering::Relaxed)
+    }
+
+    fn reader(&self) -> &dyn ReadAt {
+        match &self.content {
+            Content::Raw(file) => file,
+            Content::Qcow2(image) => image.as_ref(),
+        }
+    }
+}
+
+/// Counts what is read of the layer.
+struct Counted<R> {
+    source: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: ReadAt> ReadAt for Counted<R> {
+    fn size(&self) -> u64 {
+        self.source.size()
+    }
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.source.read_exact_at(buf, offset)
+    }
+    fn check_unchanged(&self) -> io::Result<()> {
+        self.source.check_unchanged()
+    }
+}
+
+/// Where the disk's file lies in the tar.
+fn find(tar: &dyn ReadAt) -> Result<Range<u64>, PublishedDiskError> {
+    let mut archive = Archive::new(Cursor::new(tar));
+    let entries = archive.entries_with_seek().map_err(PublishedDiskError::Tar)?;
+    let mut seen = Vec::new();
+    for entry in entries.take(MAX_ENTRIES) {
+        let entry = entry.map_err(PublishedDiskError::Tar)?;
+        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let kind = entry.header().entry_type();
+        if kind != EntryType::Directory && name.strip_prefix("./").unwrap_or(&name).starts_with("disk/") {
+            let start = entry.raw_file_position();
+            return match start.checked_add(entry.size()) {
+                Some(end) if kind == EntryType::Regular => Ok(start..end),
+                _ => Err(PublishedDiskError::NoDisk { why: format!("{name} is no regular file: {kind:?}") }),
+            };
+        }
+        seen.push(name);
+    }
+    let why = match seen.is_empty() {
+        true => "its tar is empty".into(),
+        false => format!("no disk/ among {}", seen.iter().take(5).cloned().collect::<Vec<_>>().join(", ")),
+    };
+    Err(PublishedDiskError::NoDisk { why })
+}
+
+impl<R: ReadAt> ReadAt for PublishedDisk<R> {
+    fn size(&self) -> u64 {
+        self.reader().size()
+    }
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.reader().read_exact_at(buf, offset)
+    }
+    fn next_data(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+        self.reader().next_data(from)
+    }
+    fn check_unchanged(&self) -> io::Result<()> {
+        self.reader().check_unchanged()
+    }
+}
