@@ -23,6 +23,7 @@
 mod compression;
 mod digest;
 mod image;
+mod image_config;
 mod layer;
 mod layout;
 mod published_disk;
@@ -39,6 +40,7 @@ pub use digest::{Digest, DigestError};
 pub use image::{
     CONFIG_TYPE, CreatedError, Descriptor, Documents, Image, MANIFEST_TYPE, Manifest, created_from_epoch,
 };
+pub use image_config::ImageConfig;
 pub use layer::{Chunk, Layer, LayerError, LayerInfo, Sink};
 pub use layout::LayoutWriter;
 pub use published_disk::{PublishedDisk, PublishedDiskError};

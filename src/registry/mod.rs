@@ -13,6 +13,7 @@
 mod auth;
 mod backoff;
 mod blob;
+mod blob_stream;
 mod connect_failure;
 mod credentials;
 mod error;
@@ -22,15 +23,18 @@ mod manifest;
 mod network;
 mod push;
 mod reference;
+mod remote;
 mod secret;
 mod sink;
 mod tls;
 
+pub use blob_stream::BlobStream;
 pub use connect_failure::ConnectFailure;
 pub use credentials::{AuthFiles, Credential, CredentialError};
 pub use error::{RegistryError, ServerMessage};
 pub use push::{BlobOutcome, Connection, Pushed, Registry};
 pub use reference::{ImageName, ReferenceError};
+pub use remote::{Remote, RemoteBlob, RemoteImage};
 pub use secret::Secret;
 pub use sink::BlobSink;
 pub use tls::CaError;
