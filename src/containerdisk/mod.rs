@@ -34,6 +34,7 @@ mod seekable;
 mod stored;
 mod tar;
 mod verify;
+mod whole_layer;
 
 pub use compression::{Compression, LevelError};
 pub use digest::{Digest, DigestError};
@@ -51,3 +52,4 @@ pub use seekable::SeekableTar;
 pub use stored::{Blob, Layout, LayoutError};
 pub use tar::Tar;
 pub use verify::{Verified, verify};
+pub use whole_layer::{ReadLayerError, WholeDisk, WholeLayer, WholeTar, read_layer};

@@ -176,8 +176,8 @@ fn choose(http: &Http, index: &[u8]) -> Result<Digest, RegistryError> {
     struct Index {
         manifests: Vec<Entry>,
     }
-    let Index { manifests } = serde_json::from_slice(index)
-        .map_err(|e| no_image(http, format!("its index can't be read: {e}")))?;
+    let Index { manifests } =
+        serde_json::from_slice(index).map_err(|e| no_image(http, format!("its index can't be read: {e}")))?;
     let fits = |entry: &&Entry| {
         entry.platform.as_ref().is_some_and(|p| (p.os.as_str(), p.architecture.as_str()) == PLATFORM)
     };
@@ -327,7 +327,8 @@ pub(super) fn check_range(
     range: &Range<u64>,
     size: u64,
 ) -> Result<(), RegistryError> {
-    let told = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let told =
+        response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let bounds = format!("bytes {}-{}/", range.start, range.end - 1);
     match told.strip_prefix(&bounds) {
         Some(total) if total == "*" || total.parse() == Ok(size) => Ok(()),
@@ -357,7 +358,10 @@ async fn read_part(doing: &str, mut response: Response, len: usize) -> Result<Ve
 }
 
 /// The next bytes of an answer; none at its end. A connection that stands still for a minute is given up.
-pub(super) async fn next_chunk(doing: &str, response: &mut Response) -> Result<Option<bytes::Bytes>, RegistryError> {
+pub(super) async fn next_chunk(
+    doing: &str,
+    response: &mut Response,
+) -> Result<Option<bytes::Bytes>, RegistryError> {
     let url = response.url().clone();
     match tokio::time::timeout(SHORT, response.chunk()).await {
         Ok(chunk) => chunk.map_err(|e| http::failure(doing, &url, e)),
