@@ -42,6 +42,7 @@ pub enum PublishedDiskError {
 pub struct PublishedDisk<R> {
     content: Content<R>,
     file_size: u64,
+    frames: Option<usize>,
     fetched: Arc<AtomicU64>,
 }
 
@@ -58,6 +59,7 @@ impl<R: ReadAt> PublishedDisk<R> {
         let fetched = Arc::default();
         let layer = Counted { source: layer, read: Arc::clone(&fetched) };
         let table = SeekTable::read(&layer, media_type)?;
+        let frames = table.frames();
         let tar = SeekableTar::new(layer, table);
         let place = find(&tar)?;
         let file_size = place.end - place.start;
@@ -67,12 +69,17 @@ impl<R: ReadAt> PublishedDisk<R> {
             true => Content::Qcow2(Box::new(Qcow2::open(file)?)),
             false => Content::Raw(file),
         };
-        Ok(Self { content, file_size, fetched })
+        Ok(Self { content, file_size, frames, fetched })
     }
 
     /// Bytes of the disk's file, as it is in the tar.
     pub fn file_size(&self) -> u64 {
         self.file_size
+    }
+
+    /// How many frames the layer's seek table lists; none for a plain tar.
+    pub fn frames(&self) -> Option<usize> {
+        self.frames
     }
 
     /// Bytes of the layer that were read so far.

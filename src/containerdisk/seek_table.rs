@@ -143,9 +143,9 @@ impl SeekTable {
         Ok(Self { ends, packed: true })
     }
 
-    /// How many frames there are.
-    pub fn frames(&self) -> usize {
-        self.ends.len()
+    /// How many frames the table lists; none for a plain tar, which needs no table.
+    pub fn frames(&self) -> Option<usize> {
+        self.packed.then_some(self.ends.len())
     }
 
     /// Bytes of the tar.
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let table = SeekTable::read(&layer(&[(100, 1000), (0, 0), (50, 2000)]), ZSTD).unwrap();
-        assert_eq!((table.frames(), table.tar_size()), (3, 3000));
+        assert_eq!((table.frames(), table.tar_size()), (Some(3), 3000));
         assert_eq!(table.frame_at(999), 0);
         assert_eq!(table.frame_at(1000), 2);
         assert_eq!(table.frame(2), Some(Frame { layer: 100..150, tar: 1000..3000 }));
@@ -205,7 +205,7 @@ mod tests {
     fn a_table_larger_than_the_first_look_is_read_whole() {
         let frames: Vec<_> = (0..9000).map(|n| (n % 7, n)).collect();
         let table = SeekTable::read(&layer(&frames), ZSTD).unwrap();
-        assert_eq!((table.frames(), table.tar_size()), (9000, 9000 * 8999 / 2));
+        assert_eq!((table.frames(), table.tar_size()), (Some(9000), 9000 * 8999 / 2));
     }
 
     #[test]
@@ -228,7 +228,8 @@ mod tests {
         assert!(why(&[], "application/vnd.docker.image.rootfs.diff.tar.gzip").contains("gzip has none"));
         let plain =
             SeekTable::read(&vec![0; PLAIN as usize + 1], "application/vnd.oci.image.layer.v1.tar").unwrap();
-        assert_eq!((plain.frames(), plain.tar_size()), (2, PLAIN + 1));
+        assert_eq!((plain.frames(), plain.tar_size()), (None, PLAIN + 1));
+        assert_eq!(plain.frame_at(PLAIN), 1);
     }
 
     #[test]

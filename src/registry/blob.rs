@@ -32,6 +32,30 @@ pub(super) async fn size(http: &Http, digest: Digest) -> Result<Option<u64>, Reg
     }
 }
 
+/// Asks the registry to take a blob over from another of its repositories; whether it did.
+pub(super) async fn mount(
+    http: &Http,
+    digest: Digest,
+    expected: u64,
+    from: &str,
+) -> Result<bool, RegistryError> {
+    let doing = format!("taking blob {digest} over from {from}");
+    let mut url = http.url("blobs/uploads/")?;
+    url.query_pairs_mut().append_pair("mount", &digest.to_string()).append_pair("from", from);
+    let post = |client: &reqwest::Client| client.post(url.clone()).header(CONTENT_LENGTH, 0).timeout(SHORT);
+    let Ok(response) = http.send(&doing, post).await else { return Ok(false) };
+    match response.status().as_u16() {
+        201 => Ok(size(http, digest).await? == Some(expected)),
+        202 => {
+            // An upload was begun instead, which nobody will go on with. What is answered changes nothing.
+            let begun = http.location(&doing, &response)?;
+            let _ = http.send(&doing, |client| client.delete(begun.clone()).timeout(SHORT)).await;
+            Ok(false)
+        }
+        _ => Ok(false),
+    }
+}
+
 /// Uploads a blob that is not there, from its start each time. `meter` counts its bytes after `before` others.
 pub(super) async fn upload_again(
     http: &Http,

@@ -99,6 +99,25 @@ impl Registry {
         self.network.wait(&*progress.task("registry", 0), &Meter::default(), self.http.hello())?
     }
 
+    /// Whether the repository holds a blob, with that size.
+    pub(super) fn has_blob(&self, digest: Digest, size: u64, task: &dyn Task) -> Result<bool, RegistryError> {
+        let work = async { Ok(blob::size(&self.http, digest).await? == Some(size)) };
+        self.network.wait(task, &Meter::default(), work)?
+    }
+
+    /// Has the registry take a blob over from another of its repositories, `from`. False where it does not: the blob
+    /// then has to be sent.
+    pub fn mount_blob(
+        &self,
+        digest: Digest,
+        size: u64,
+        from: &str,
+        task: &dyn Task,
+    ) -> Result<bool, RegistryError> {
+        let work = blob::mount(&self.http, digest, size, from);
+        self.network.wait(task, &Meter::default(), work)?
+    }
+
     /// Pushes a small blob out of memory, as an image's configuration.
     pub fn push_bytes(&self, content: Vec<u8>, task: &dyn Task) -> Result<BlobOutcome, RegistryError> {
         let (digest, size) = (Digest::of(&content), content.len() as u64);

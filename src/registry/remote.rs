@@ -85,6 +85,10 @@ impl Remote {
         self.http.image()
     }
 
+    pub(super) fn http(&self) -> &Http {
+        &self.http
+    }
+
     /// Reads the manifest, and the configuration it names. Each is what its digest says.
     pub fn resolve(&self, task: &dyn Task) -> Result<RemoteImage, RegistryError> {
         self.network.wait(task, &Meter::default(), async {
