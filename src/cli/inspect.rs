@@ -320,7 +320,7 @@ fn tell(report: &Report<'_>, console: &Console) {
     if let Some(disk) = &report.disk {
         rows.push(("disk", format!("{} bytes, in a file of {}", disk.virtual_size, disk.file_size)));
     }
-    rows.push(("size", format!("{} bytes", report.size)));
+    rows.push(("in all", format!("{} bytes", report.size)));
     for verified in report.verified.iter().flatten() {
         rows.push(("verified", format!("{} and the tar in it, {}", verified.layer, verified.diff_id)));
         rows.extend(verified.remark.iter().map(|why| ("remark", format!("no disk as packaged here: {why}"))));
