@@ -95,7 +95,7 @@ fn facts(name: &str, args: &Args, console: &Console) -> Result<Facts, Failure> {
     put("layer size", layer.size.to_string());
     let parts = source.parts(layer, console)?;
     let disk = parts.disk(&layer.media_type).map_err(|error| error.context(name))?;
-    put("disk file", disk.file_size().to_string());
+    put("kept bytes", disk.file_size().to_string());
     let config = source.config();
     for variable in config.env() {
         let (name, value) = variable.split_once('=').unwrap_or((variable, ""));
@@ -182,26 +182,19 @@ fn differences(a: &Facts, b: &Facts) -> Vec<Difference> {
     /// In this order; by name within each.
     const SECTIONS: [&str; 9] =
         ["image", "env", "annotation", "size", "windows", "root", "driver", "service", "audit"];
-    // A disk in a file has no image's facts: nothing to compare.
     let has = |facts: &Facts, section| facts.keys().any(|(of, _)| *of == section);
-    let both = |section| matches!(section, "env" | "annotation") || (has(a, section) && has(b, section));
-    let image = has(a, "image") && has(b, "image");
+    // A disk in a file has no image's facts, and an older Windows no list of drivers: nothing to compare.
+    let comparable = |section| match section {
+        "env" | "annotation" => has(a, "image") && has(b, "image"),
+        section => has(a, section) && has(b, section),
+    };
     let mut found = Vec::new();
-    for section in SECTIONS {
-        if matches!(section, "image" | "env" | "annotation") && !image {
-            continue;
-        }
-        let names: BTreeSet<_> =
-            a.keys().chain(b.keys()).filter(|(of, _)| *of == section).map(|(_, name)| name).collect();
-        // No list at all is no list of nothing: an older Windows has none of drivers.
-        if !both(section) {
-            continue;
-        }
-        for name in names {
-            let key = (section, name.clone());
-            let (a, b) = (a.get(&key).cloned(), b.get(&key).cloned());
+    for section in SECTIONS.into_iter().filter(|section| comparable(section)) {
+        let keys: BTreeSet<_> = a.keys().chain(b.keys()).filter(|(of, _)| *of == section).collect();
+        for key in keys {
+            let (a, b) = (a.get(key), b.get(key));
             if a != b {
-                found.push(Difference { section, name: name.clone(), a, b });
+                found.push(Difference { section, name: key.1.clone(), a: a.cloned(), b: b.cloned() });
             }
         }
     }
@@ -212,7 +205,9 @@ impl Difference {
     fn line(&self) -> String {
         let change = match (&self.a, &self.b) {
             (Some(a), Some(b)) => match (a.parse::<i128>(), b.parse::<i128>()) {
-                (Ok(from), Ok(to)) if self.name != "build" => format!("{a} -> {b} ({:+})", to - from),
+                (Ok(from), Ok(to)) if matches!(self.section, "image" | "size") => {
+                    format!("{a} -> {b} ({:+})", to - from)
+                }
                 _ => format!("{a} -> {b}"),
             },
             (Some(a), None) => format!("- {a}"),

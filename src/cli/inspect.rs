@@ -10,7 +10,9 @@ use super::image_source::{ImageSource, LayerParts};
 use super::registry_args::RegistryArgs;
 use super::root_args::ReplayArgs;
 use super::{Console, Exit, Failure};
-use crate::containerdisk::{Descriptor, Digest, PublishedDisk, ReadLayerError, SeekTable, read_layer};
+use crate::containerdisk::{
+    Descriptor, Digest, PublishedDisk, PublishedDiskError, ReadLayerError, SeekTableError, read_layer,
+};
 use crate::io::{Progress, ReadAt};
 use crate::recipe::{self, Recipe};
 use crate::root::{self, Policy};
@@ -42,6 +44,9 @@ pub struct Args {
     #[command(flatten)]
     registry: RegistryArgs,
 }
+
+/// Instead of a seek table's frames.
+const NOT_NEEDED: &str = "not needed: the tar is not compressed";
 
 /// What an image is.
 #[derive(Serialize)]
@@ -77,11 +82,11 @@ struct LayerReport<'a> {
     #[serde(flatten)]
     descriptor: &'a Descriptor,
     diff_id: Option<Digest>,
-    /// The number of parts that can be read alone; none where the layer is read whole or not at all.
-    frames: Option<usize>,
-    /// Why there are none.
+    /// How many frames the seek table lists.
+    seek_table_frames: Option<usize>,
+    /// Why it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    no_seek_table: Option<String>,
+    seek_table_remark: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -122,7 +127,8 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     match (args.audit, source.manifest().layers.as_slice()) {
         (true, _) => {
             let found = audit(&source, &policy, &args.replay, console)?;
-            report.layers[0].frames = found.frames;
+            report.layers[0].seek_table_frames = found.frames;
+            report.layers[0].seek_table_remark = found.frames.is_none().then(|| NOT_NEEDED.into());
             (report.disk, report.fetched) = (Some(found.disk), Some(found.fetched));
             audited = Some(found.audit);
         }
@@ -147,8 +153,8 @@ fn describe(source: &ImageSource) -> Report<'_> {
     let layers = manifest.layers.iter().map(|descriptor| LayerReport {
         descriptor,
         diff_id: diff_ids.next(),
-        frames: None,
-        no_seek_table: None,
+        seek_table_frames: None,
+        seek_table_remark: None,
     });
     let blobs = manifest.layers.iter().chain([&manifest.config]);
     Report {
@@ -182,21 +188,18 @@ fn look(
 ) -> Result<(), Failure> {
     let parts = source.parts(layer, console)?;
     let media_type = &layer.media_type;
-    let disk = PublishedDisk::open(&parts, media_type).map_err(|error| parts.explain(error));
-    console.interrupted()?;
-    match disk {
+    let remark = match PublishedDisk::open(&parts, media_type) {
         Ok(disk) => {
-            report.layers[0].frames = disk.frames();
+            report.layers[0].seek_table_frames = disk.frames();
             report.disk = Some(DiskReport { virtual_size: disk.size(), file_size: disk.file_size() });
             report.fetched = Some(fetched(&disk, layer));
+            disk.frames().is_none().then(|| NOT_NEEDED.into())
         }
-        Err(failure) => {
-            // The table may be there though what it leads to is no disk.
-            report.layers[0].frames =
-                SeekTable::read(&parts, media_type).ok().and_then(|table| table.frames());
-            report.layers[0].no_seek_table = Some(failure.reason());
-        }
-    }
+        Err(PublishedDiskError::SeekTable(SeekTableError::Missing { why })) => Some(format!("none: {why}")),
+        Err(error) => Some(format!("not read: {}", parts.explain(error).reason())),
+    };
+    console.interrupted()?;
+    report.layers[0].seek_table_remark = remark;
     Ok(())
 }
 
@@ -308,17 +311,11 @@ fn tell(report: &Report<'_>, console: &Console) {
         let Descriptor { digest, size, media_type, .. } = layer.descriptor;
         rows.push(("layer", format!("{digest}, {size} bytes, {media_type}")));
         rows.extend(layer.diff_id.map(|diff_id| ("tar", diff_id.to_string())));
-        match (layer.frames, &layer.no_seek_table) {
-            (Some(frames), _) => rows.push(("seek table", format!("{frames} frames"))),
-            (None, Some(why)) => rows.push(("seek table", format!("none: {why}"))),
-            (None, None) if report.disk.is_some() => {
-                rows.push(("seek table", "not needed: a plain tar".into()))
-            }
-            (None, None) => {}
-        }
+        let frames = layer.seek_table_frames.map(|frames| format!("{frames} frames"));
+        rows.extend(frames.or(layer.seek_table_remark.clone()).map(|told| ("seek table", told)));
     }
     if let Some(disk) = &report.disk {
-        rows.push(("disk", format!("{} bytes, in a file of {}", disk.virtual_size, disk.file_size)));
+        rows.push(("disk", format!("{} bytes, of which {} are kept", disk.virtual_size, disk.file_size)));
     }
     rows.push(("in all", format!("{} bytes", report.size)));
     for verified in report.verified.iter().flatten() {

@@ -13,6 +13,8 @@ use super::seekable::SeekableTar;
 use crate::disk::qcow2::{self, Qcow2, Qcow2Error};
 use crate::io::{Cursor, ReadAt, Window};
 
+/// What is read of the tar to find the disk: headers, and what extends them. More would be made up.
+const MAX_HEADERS: u64 = 16 << 20;
 /// Entries that are looked at before the disk's: a containerDisk has one.
 const MAX_ENTRIES: usize = 64;
 
@@ -114,9 +116,28 @@ impl<R: ReadAt> ReadAt for Counted<R> {
     }
 }
 
+/// A source of which only so much is read.
+struct Budget<'t> {
+    tar: &'t dyn ReadAt,
+    left: AtomicU64,
+}
+
+impl ReadAt for Budget<'_> {
+    fn size(&self) -> u64 {
+        self.tar.size()
+    }
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let spend = |left: u64| left.checked_sub(buf.len() as u64);
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
+            return Err(io::Error::other("its headers are larger than those of any image"));
+        }
+        self.tar.read_exact_at(buf, offset)
+    }
+}
+
 /// Where the disk's file lies in the tar.
 fn find(tar: &dyn ReadAt) -> Result<Range<u64>, PublishedDiskError> {
-    let mut archive = Archive::new(Cursor::new(tar));
+    let mut archive = Archive::new(Cursor::new(Budget { tar, left: AtomicU64::new(MAX_HEADERS) }));
     let entries = archive.entries_with_seek().map_err(PublishedDiskError::Tar)?;
     let mut seen = Vec::new();
     for entry in entries.take(MAX_ENTRIES) {
@@ -151,5 +172,63 @@ impl<R: ReadAt> ReadAt for PublishedDisk<R> {
     }
     fn check_unchanged(&self) -> io::Result<()> {
         self.reader().check_unchanged()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ::tar::{Builder, Header};
+
+    const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
+
+    /// A tar of these entries, each of this many sevens.
+    fn tar(entries: &[(&str, EntryType, usize)]) -> Vec<u8> {
+        let mut tar = Builder::new(Vec::new());
+        for (name, kind, size) in entries {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_mode(0o644);
+            header.set_size(*size as u64);
+            tar.append_data(&mut header, name, &vec![7; *size][..]).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    fn error(tar: Vec<u8>) -> String {
+        PublishedDisk::open(tar, TAR).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn the_disk_is_found_where_cdi_finds_it() {
+        let long = "x".repeat(300);
+        let before = [(&*long, EntryType::Regular, 3000), ("disk/", EntryType::Directory, 0)];
+        for name in ["disk/any.img", "./disk/disk.raw"] {
+            let disk =
+                PublishedDisk::open(tar(&[&before[..], &[(name, EntryType::Regular, 1000)]].concat()), TAR);
+            let disk = disk.unwrap();
+            assert_eq!((disk.size(), disk.file_size(), disk.frames()), (1000, 1000, None));
+            let mut read = [0; 1000];
+            disk.read_exact_at(&mut read, 0).unwrap();
+            assert_eq!(read, [7; 1000]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_disk_is_told() {
+        assert!(error(tar(&[])).contains("empty"));
+        assert!(error(tar(&[("etc/x", EntryType::Regular, 1)])).contains("no disk/ among etc/x"));
+        assert!(error(tar(&[("disk/x", EntryType::Fifo, 0)])).contains("no regular file"));
+        let mut cut = tar(&[("disk/x", EntryType::Regular, 100_000)]);
+        cut.truncate(50_000);
+        assert!(error(cut).contains("ends within the disk"));
+    }
+
+    #[test]
+    fn a_header_without_end_is_not_read_to_its_end() {
+        let name = tar(&[("x", EntryType::GNULongName, 20 << 20), ("disk/x", EntryType::Regular, 1)]);
+        let error = PublishedDisk::open(name, TAR).err().unwrap();
+        assert!(matches!(error, PublishedDiskError::Tar(_)), "{error:?}");
     }
 }

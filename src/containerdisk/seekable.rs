@@ -81,7 +81,14 @@ impl<R: ReadAt> SeekableTar<R> {
         let from = frames[0].layer.start;
         for next in number + 1..=last {
             match self.table.frame(next) {
-                Some(frame) if !kept.has(next) && frame.layer.end - from <= MERGED => frames.push(frame),
+                Some(frame)
+                    if !kept.has(next)
+                        && frame.layer.end - from <= MERGED
+                        // Else the first of them would be forgotten before they are used.
+                        && frame.tar.end - frames[0].tar.start <= KEPT / 2 =>
+                {
+                    frames.push(frame);
+                }
                 _ => break,
             }
         }
@@ -184,9 +191,9 @@ mod tests {
         }
     }
 
-    fn written(tar: &Vec<u8>, compression: Compression) -> SeekableTar<Watched> {
+    fn written(tar: &[u8], compression: Compression) -> SeekableTar<Watched> {
         let mut layer = Kept(Vec::new());
-        Layer::new(tar, compression, NonZeroUsize::MIN).write(0, &mut [&mut layer], &Silent).unwrap();
+        Layer::new(&tar, compression, NonZeroUsize::MIN).write(0, &mut [&mut layer], &Silent).unwrap();
         let layer = Watched { bytes: layer.0, asked: Mutex::default() };
         let table = SeekTable::read(&layer, compression.media_type()).unwrap();
         layer.asked.lock().unwrap().clear();
@@ -219,15 +226,17 @@ mod tests {
         read(&tar, 1 << 20..2 << 20);
         assert_eq!(tar.layer().asked.lock().unwrap().len(), 1);
         read(&tar, 0..39 << 20);
-        // Frame 0, and all after the one that is kept.
-        assert_eq!(tar.layer().asked.lock().unwrap().len(), 3);
+        // Frame 0, and those after the one that is kept: 32 MiB and the rest.
+        assert_eq!(tar.layer().asked.lock().unwrap().len(), 4);
         read(&tar, 30 << 20..39 << 20);
-        assert_eq!(tar.layer().asked.lock().unwrap().len(), 3);
+        assert_eq!(tar.layer().asked.lock().unwrap().len(), 4);
     }
 
     #[test]
     fn memory_is_bounded() {
         let tar = written(&vec![7; 200 << 20], Compression::Zstd(1));
+        read(&tar, 0..200 << 20);
+        assert!(tar.layer().asked.lock().unwrap().len() <= 8);
         for at in 0..200 {
             read(&tar, at << 20..(at << 20) + 1);
         }
