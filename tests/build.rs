@@ -117,6 +117,37 @@ fn the_demo_becomes_a_sealed_image() {
 }
 
 #[test]
+fn the_image_says_what_it_was_made_from_and_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let kinds = "[image]\ninstance_type = \"u1.medium\"\npreference = \"windows.11.virtio\"\n";
+    let recipe = recipe_in(folder.path(), |text| text.replace("[image]\n", kinds));
+    built(&recipe, &out, &[]);
+    let layout = format!("oci:{}", out.join("image").display());
+    let inspect = |what: &str| -> Value {
+        serde_json::from_slice(&run(Command::new("skopeo").args(["inspect", what, &layout])).stdout).unwrap()
+    };
+    let sum = |path: &Path| {
+        let found = run(Command::new("sha256sum").arg(path));
+        String::from_utf8(found.stdout).unwrap()[..64].to_owned()
+    };
+    let annotations = &inspect("--raw")["annotations"];
+    assert_eq!(annotations["io.sealroot.recipe"], sum(&recipe).as_str());
+    assert_eq!(
+        annotations["io.sealroot.pin.windows"],
+        sum(&repository().join("fixtures/demo/windows.iso")).as_str()
+    );
+    assert_eq!(annotations["io.sealroot.virtual-size"], "257949696");
+    assert_eq!(annotations["org.opencontainers.image.title"], "demo");
+    assert!(annotations["org.opencontainers.image.created"].is_null());
+    let env = [
+        "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.medium",
+        "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE=windows.11.virtio",
+    ];
+    assert_eq!(inspect("--config")["config"]["Env"], serde_json::json!(env));
+}
+
+#[test]
 fn evidence_tells_everything_but_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");

@@ -77,6 +77,7 @@ impl Job<'_> {
         let mut annotations = BTreeMap::from([
             ("org.opencontainers.image.title".to_owned(), self.recipe.name.clone()),
             ("io.sealroot.virtual-size".to_owned(), root.facts.virtual_size.to_string()),
+            ("io.sealroot.recipe".to_owned(), self.recipe.file_sha256.to_string()),
             ("io.sealroot.pin.windows".to_owned(), self.recipe.media.windows.sha256.to_string()),
             ("io.sealroot.pin.virtio".to_owned(), self.recipe.media.virtio.sha256.to_string()),
         ]);
@@ -85,8 +86,22 @@ impl Job<'_> {
         Packaging {
             compression,
             keep_free_clusters: false,
-            image: Image { created: self.created.clone(), env: BTreeMap::new(), annotations },
+            image: Image { created: self.created.clone(), env: self.environment(), annotations },
         }
+    }
+}
+
+impl Job<'_> {
+    /// What CDI makes labels of the imported volume of, and KubeVirt defaults of its VMs (its guide on instance
+    /// types: "Inferring defaults from a Volume").
+    fn environment(&self) -> BTreeMap<String, String> {
+        let image = &self.recipe.image;
+        let named = [("INSTANCETYPE", &image.instance_type), ("PREFERENCE", &image.preference)];
+        let named = named.into_iter().filter_map(|(what, name)| {
+            let key = format!("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_{what}");
+            name.clone().map(|name| (key, name))
+        });
+        named.collect()
     }
 }
 

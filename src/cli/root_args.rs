@@ -105,7 +105,7 @@ pub fn remark(finding: &Finding) -> String {
 /// Says what sealing does beside the pointer.
 pub fn tell_scrubbed(report: &SealReport, console: &Console) {
     if let Some(logs) = &report.replayed {
-        console.note(format!("{}: {} entries of its logs are laid over it", logs.hive, logs.entries));
+        console.note(format!("{logs} laid over the hive"));
     }
     for path in &report.answer_files_scrubbed {
         console.note(format!("\\{path}: zeroed and removed"));

@@ -36,7 +36,7 @@ mod tar;
 mod verify;
 mod whole_layer;
 
-pub use compression::{Compression, LevelError};
+pub use compression::{Compression, FRAME, LevelError};
 pub use digest::{Digest, DigestError};
 pub use image::{
     CONFIG_TYPE, CreatedError, Descriptor, Documents, Image, MANIFEST_TYPE, Manifest, created_from_epoch,

@@ -326,6 +326,12 @@ pub struct Image {
     /// How hard: 1 to 19 for zstd, 1 to 9 for gzip.
     #[schemars(range(min = 1, max = 19))]
     pub level: Option<u32>,
+    /// The cluster-wide instance type that KubeVirt gives a VM made from the image, as `u1.medium`.
+    #[schemars(regex(pattern = pattern::KUBERNETES_NAME))]
+    pub instance_type: Option<String>,
+    /// The cluster-wide preference that KubeVirt gives a VM made from the image, as `windows.11.virtio`.
+    #[schemars(regex(pattern = pattern::KUBERNETES_NAME))]
+    pub preference: Option<String>,
     /// Annotations of the image's manifest.
     pub annotations: BTreeMap<String, String>,
 }

@@ -287,9 +287,11 @@ fn image(mut section: Section<'_>) -> Image {
         Compression::Gzip => 9,
     };
     let level = plain(section.integer("level", 1..=hardest));
+    let instance_type = plain(section.text("instance_type", rules::kubernetes_name));
+    let preference = plain(section.text("preference", rules::kubernetes_name));
     let annotations = section.pairs("annotations", rules::annotation).into_iter().collect();
     section.finish();
-    Image { repository, tag: plain(tag), compression, level, annotations }
+    Image { repository, tag: plain(tag), compression, level, instance_type, preference, annotations }
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(super) mod pattern {
     pub const DRIVE_LETTER: &str = "^[D-Zd-z]:?$";
     /// A registry, and a repository in it.
     pub const REPOSITORY: &str = "^[A-Za-z0-9.:-]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$";
+    /// A DNS subdomain.
+    pub const KUBERNETES_NAME: &str = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$";
     /// A tag.
     pub const TAG: &str = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$";
 }
@@ -239,6 +241,17 @@ fn path_component(text: &str) -> bool {
     let good =
         |separator: &str| matches!(separator, "." | "_" | "__") || separator.bytes().all(|b| b == b'-');
     text.starts_with(is_alnum) && text.ends_with(is_alnum) && { separators }.all(good)
+}
+
+/// The name of an object in Kubernetes: a DNS subdomain (RFC 1123).
+pub(super) fn kubernetes_name(text: &str) -> Result<String, Fault> {
+    if text.len() <= 253 && text.split('.').all(|label| dns_label(label).is_ok()) {
+        return Ok(text.into());
+    }
+    Err(Fault::new(
+        "a Kubernetes name is lower-case letters, digits, `-` and `.`, and each part between dots begins and ends \
+         with a letter or digit",
+    ))
 }
 
 /// A tag.

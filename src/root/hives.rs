@@ -1,5 +1,7 @@
 //! The two hives that say what a root is, each made whole by its logs.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::RootError;
@@ -68,6 +70,13 @@ pub struct Replayed {
     pub hive: &'static str,
     /// How many entries of its logs were laid over it.
     pub entries: u32,
+}
+
+impl fmt::Display for Replayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = if self.entries == 1 { "entry" } else { "entries" };
+        write!(f, "{} {entries} of {}'s logs", self.entries, self.hive)
+    }
 }
 
 type Bytes<'v, 'd> = PageCache<File<'v, PartitionBytes<'d>>>;
