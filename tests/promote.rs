@@ -1,6 +1,8 @@
 //! `promote`: from one docker-registry over TLS to another, and within one; skopeo judges what arrived.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/hostile.rs"]
+mod hostile;
 #[path = "support/published.rs"]
 mod published;
 #[path = "support/registry.rs"]
@@ -11,8 +13,10 @@ mod root_disk;
 use std::fs;
 use std::path::Path;
 
+use hostile::{Hostile, Keeping, Manner, Mischief};
 use published::{Client, text};
-use registry::{PASSWORD, Registry};
+use registry::certificates::Authority;
+use registry::{Auth, PASSWORD, Registry, Setup};
 use root_disk::{RootDisk, demo};
 
 /// Whether skopeo finds an image there.
@@ -129,6 +133,40 @@ fn what_a_damaged_source_holds_never_gets_a_name() {
     client.fails(&["promote", &source, &target], 1, &[&digest, "and not sha256:"]);
     assert!(!is_there(&client, &target));
     assert!(!to.log().contains("http.request.method=PUT"), "{}", to.log());
+}
+
+/// The upload goes on where the target has it, and the source is read again from there.
+#[test]
+fn an_upload_that_is_cut_goes_on() {
+    let from = Registry::start();
+    let client = Client::of(&[&from]);
+    let noise: Vec<u8> = (0..20u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let root = RootDisk::standard().file("filler.bin", &noise);
+    let none = ["--compression", "none"];
+    let source = client.publish(root.path(), &format!("{}/build/w:7", from.host()), &none);
+    let digest = source.split_once('@').unwrap().1;
+    let authority = Authority::new(&client.folder().join("tls"));
+    client.trust(&[from.ca(), &authority.certificate()]);
+    for keeping in [Keeping::All, Keeping::Nothing] {
+        let setup = Setup { auth: Auth::Nobody, tls: None, read_only: false };
+        let to = Registry::start_in(tempfile::tempdir().unwrap(), authority.certificate(), setup);
+        let mut patches = 0;
+        let tls = hostile::tls(&authority.server("DNS:localhost,IP:127.0.0.1"));
+        let manner = Manner { keeping, ..Manner::default() };
+        let proxy = Hostile::start(&to.host(), &tls, manner, move |head| {
+            patches += usize::from(head.is("PATCH", "/uploads/"));
+            match patches {
+                1 if head.is("PATCH", "/uploads/") => Mischief::CutRequest(9 << 20),
+                _ => Mischief::Pass,
+            }
+        });
+        client.log_in(&[(&from.host(), PASSWORD), (&proxy.host(), PASSWORD)]);
+        let target = format!("{}/golden/w:1", proxy.host());
+        let told = client.ok(&["promote", &source, &target, "--retry-pause", "2"]);
+        assert_eq!(told, format!("{}/golden/w@{digest}\n", proxy.host()));
+        assert_eq!(client.skopeo_inspect(&target, &[])["Digest"], digest);
+        assert!(proxy.seen().len() > 5 && proxy.violations().is_empty(), "{:?}", proxy.violations());
+    }
 }
 
 #[test]

@@ -21,7 +21,9 @@ use registry::certificates::{Authority, run};
 use registry::{Auth, PASSWORD, Setup, USER};
 use sealroot::containerdisk::{Digest, Layout};
 use sealroot::io::Silent;
-use sealroot::registry::{AuthFiles, Connection, Credential, Pushed, Registry, RegistryError, Secret};
+use sealroot::registry::{
+    AuthFiles, Connection, Credential, Pushed, Registry, RegistryError, Secret, UploadOptions,
+};
 
 /// A layout of one small layer and a configuration, by umoci.
 fn layout(folder: &Path) -> Layout {
@@ -43,7 +45,9 @@ fn password() -> Credential {
 
 fn push(host: &str, ca: PathBuf, credential: Credential, layout: &Layout) -> Result<Pushed, RegistryError> {
     let connection = Connection { ca: Some(ca), plain_http: false, credential };
-    Registry::open(format!("{host}/private/a:t").parse().unwrap(), connection)?.push_layout(layout, &Silent)
+    let options = UploadOptions { first_pause: Duration::from_millis(10), ..UploadOptions::default() };
+    let image = format!("{host}/private/a:t").parse().unwrap();
+    Registry::open_with(image, connection, options)?.push_layout(layout, &Silent)
 }
 
 /// Signs tokens as docker-registry checks them, and hands them out over TLS.
@@ -403,8 +407,9 @@ fn passing_failures_are_tried_again_and_others_are_not() {
     let seen =
         fails(&["429"], |r, _, _| is(r, "POST", "").then(|| Answer::new(429).header("retry-after", "9999")));
     assert_eq!(count(&seen, "POST"), 1);
+    // Whole, then in parts of 4 MiB, 1 MiB, 256 KiB.
     let seen = fails(&["413"], |r, _, _| is(r, "PATCH", "").then(|| Answer::new(413)));
-    assert_eq!(count(&seen, "PATCH"), 1);
+    assert_eq!(count(&seen, "PATCH"), 4);
     fails(&["no registry"], |r, _, _| is(r, "GET", "/v2/").then(|| Answer::new(404)));
 }
 

@@ -18,7 +18,7 @@ use registry::certificates::run;
 use registry::{PASSWORD, Registry, USER};
 use sealroot::containerdisk::{Compression, Image, Layer, LayerError, LayoutWriter};
 use sealroot::io::{Interrupted, ReadAt, Silent, Task};
-use sealroot::registry::{Connection, Credential, RegistryError};
+use sealroot::registry::{Connection, Credential, Finish, RegistryError};
 
 const MIB: usize = 1 << 20;
 
@@ -88,7 +88,7 @@ fn a_layer_is_uploaded_while_it_is_made() {
     within(Duration::from_secs(30), "the bytes arrive", || {
         arrived(&registry, "private/windows") > info.size - 2 * MIB as u64
     });
-    assert_eq!(sink.finish(info.digest).unwrap(), info.size);
+    assert_eq!(sink.finish(info.digest).unwrap(), Finish::Done(info.size));
     let documents = Image::default().documents(&info).unwrap();
     target.push_bytes(documents.config, &Silent).unwrap();
     let media_type = documents.manifest_descriptor.media_type;
@@ -157,8 +157,8 @@ fn a_registry_that_takes_nothing_makes_the_layer_wait() {
         });
         assert!(before < 64 * MIB as u64, "{before} bytes were read");
         signal("CONT", registry.pid());
-        let (sink, info) = made.join().unwrap();
-        assert_eq!(sink.finish(info.digest).unwrap(), 96 * MIB as u64);
+        let (mut sink, info) = made.join().unwrap();
+        assert_eq!(sink.finish(info.digest).unwrap(), Finish::Done(96 * MIB as u64));
         assert_eq!(stored(&registry), [info.digest.hex()]);
     });
 }
@@ -171,7 +171,8 @@ fn a_layer_that_fails_leaves_nothing_in_the_registry() {
     let mut sink = target.begin_blob(Box::new(Silent));
     let failed = Layer::new(&tar, Compression::None, one()).write(0, &mut [&mut sink], &Silent);
     assert!(matches!(failed, Err(LayerError::Read { .. })));
-    assert!(sink.abandon().is_none());
+    assert!(sink.resume().unwrap().is_none());
+    drop(sink);
     // The registry is as it was, and takes the same blob a moment later.
     assert!(stored(&registry).is_empty());
     let mut sink = target.begin_blob(Box::new(Silent));
@@ -196,7 +197,7 @@ fn a_registry_that_dies_ends_the_layer_and_says_so() {
         made.join().unwrap()
     });
     assert!(matches!(failed, Err(LayerError::Sink { sink: 0, .. })), "{failed:?}");
-    let error = sink.abandon().expect("the upload failed first");
+    let error = sink.resume().expect_err("the upload failed first");
     assert!(matches!(error, RegistryError::Broken { .. } | RegistryError::Connect { .. }), "{error:?}");
 }
 
@@ -238,7 +239,8 @@ fn a_stalled_upload_stops_within_a_second() {
         assert!(failed.is_err());
         assert!(ended - asked < Duration::from_secs(1), "{:?}", ended - asked);
     });
-    assert!(matches!(sink.abandon(), Some(RegistryError::Interrupted(_))));
+    assert!(matches!(sink.resume(), Err(RegistryError::Interrupted(_))));
+    drop(sink);
     // Letting go of a stuck connection takes no time either.
     let asked = Instant::now();
     drop(target);

@@ -11,8 +11,8 @@ use crate::containerdisk::{
     Compression, Digest, Documents, Image, Layer, LayerError, LayerInfo, LayoutWriter, MANIFEST_TYPE,
     Qcow2Image, Sink, Tar,
 };
-use crate::io::{NewPathError, Overlay, Progress, ReadAt, Silent};
-use crate::registry::{Registry, RegistryError};
+use crate::io::{NewPathError, Overlay, Progress, ReadAt};
+use crate::registry::{PushLayerError, Registry, RegistryError};
 use crate::root::keep::{KeepError, Kept, KeptVolume};
 
 /// What is shipped of a disk, and how.
@@ -96,27 +96,7 @@ pub fn publish<R: ReadAt>(
     let tar = Tar::new(&qcow2);
     let workers = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let mut layer = Layer::new(&tar, packaging.compression, workers);
-    let info = match target.registry {
-        None => {
-            write(&mut layer, layout.as_mut(), None, tar.size(), progress).map_err(PublishError::Layer)?
-        }
-        Some(registry) => {
-            let mut upload = registry.begin_blob(Box::new(Silent));
-            match write(&mut layer, layout.as_mut(), Some(&mut upload), tar.size(), progress) {
-                Ok(info) => {
-                    upload.finish(info.digest)?;
-                    info
-                }
-                // The layer only sees that the upload has ended; the upload knows why.
-                Err(error) => {
-                    return Err(match upload.abandon() {
-                        Some(cause) if !matches!(error, LayerError::Interrupted(_)) => cause.into(),
-                        _ => PublishError::Layer(error),
-                    });
-                }
-            }
-        }
-    };
+    let info = make(&mut layer, layout.as_mut(), target.registry, packaging, tar.size(), progress)?;
     let documents = packaging.image.documents(&info)?;
     if let Some(layout) = layout {
         layout.finish(&packaging.image, &info)?;
@@ -136,18 +116,27 @@ pub fn publish<R: ReadAt>(
     })
 }
 
-fn write<'s>(
+/// The layer, into every target in one pass.
+fn make(
     layer: &mut Layer<'_>,
-    layout: Option<&'s mut LayoutWriter>,
-    upload: Option<&'s mut dyn Sink>,
+    layout: Option<&mut LayoutWriter>,
+    registry: Option<&Registry>,
+    packaging: &Packaging,
     tar_size: u64,
     progress: &dyn Progress,
-) -> Result<LayerInfo, LayerError> {
-    let mut sinks: Vec<&'s mut dyn Sink> = Vec::new();
-    sinks.extend(layout.map(|layout| layout as &'s mut dyn Sink));
-    sinks.extend(upload);
-    let name = if sinks.len() > 1 { "packaging and pushing" } else { "packaging" };
-    layer.write(0, &mut sinks, &*progress.task(name, tar_size))
+) -> Result<LayerInfo, PublishError> {
+    let name = if registry.is_some() { "packaging and pushing" } else { "packaging" };
+    let mut layout = layout.map(|layout| layout as &mut dyn Sink);
+    let Some(registry) = registry else {
+        let sinks = layout.as_mut_slice();
+        return layer.write(0, sinks, &*progress.task(name, tar_size)).map_err(PublishError::Layer);
+    };
+    // Only what is not compressed has a size that is known before.
+    registry.expect_layer(tar_size, packaging.compression == Compression::None);
+    registry.push_layer(layer, layout, &*progress.task(name, tar_size)).map_err(|error| match error {
+        PushLayerError::Layer(error) => PublishError::Layer(error),
+        PushLayerError::Registry(error) => error.into(),
+    })
 }
 
 /// The configuration, then the manifest that names both blobs.

@@ -10,6 +10,7 @@ use super::package::{created, open_registry, push_target};
 use super::recipe::OverrideArgs;
 use super::registry_args::RegistryArgs;
 use super::root_args::SpoolArg;
+use super::upload_args::UploadArgs;
 use super::verify::tell_expect;
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{self, AnswersError, BuildError, FolderError, Job, Planned};
@@ -50,6 +51,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     registry: RegistryArgs,
+    #[command(flatten)]
+    upload: UploadArgs,
 }
 
 /// Runs the command.
@@ -58,7 +61,8 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     // A dry run needs no login.
     let push = args.push.map(|given| target(given, &recipe, console)).transpose()?;
     let push = push.as_deref();
-    let registry = if args.dry_run { None } else { open_registry(push, &args.registry)? };
+    let registry =
+        if args.dry_run { None } else { open_registry(push, &args.registry, &args.upload, console)? };
     let disk = args.disk.or_else(|| recipe.root.disk.as_ref().map(|disk| recipe.path(disk)));
     let unpacked = disk.as_deref().map(|disk| args.spool.unpacked(disk, console)).transpose()?.flatten();
     let job = Job {

@@ -20,6 +20,7 @@ mod render_bootstrap;
 mod render_import_secret;
 mod root_args;
 mod shell;
+mod upload_args;
 mod verify;
 
 use std::process::ExitCode;

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use super::registry_args::RegistryArgs;
 use super::root_args::{FirstBootArg, ReplayArgs, SpoolArg, drive_letter, open_disk, remark, tell_scrubbed};
+use super::upload_args::UploadArgs;
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{Packaging, PublishError, Published, Target, publish};
 use crate::containerdisk::{Compression, CreatedError, Image, LayerError, LevelError, created_from_epoch};
@@ -71,6 +72,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     registry: RegistryArgs,
+    #[command(flatten)]
+    upload: UploadArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -83,7 +86,7 @@ enum CompressionArg {
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let compression = compression(args.compression, args.level)?;
-    let registry = open_registry(args.push.as_deref(), &args.registry)?;
+    let registry = open_registry(args.push.as_deref(), &args.registry, &args.upload, console)?;
     let policy = policy(&args)?;
     let disk = open_disk(&args.disk, &args.spool, console)?;
     let patch = patch(&args, &policy, &disk, console)?;
@@ -118,11 +121,16 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
 }
 
 /// Opens the registry of a `--push`; its login is read here, nothing is sent.
-pub fn open_registry(push: Option<&str>, args: &RegistryArgs) -> Result<Option<Registry>, Failure> {
+pub fn open_registry(
+    push: Option<&str>,
+    args: &RegistryArgs,
+    upload: &UploadArgs,
+    console: &Console,
+) -> Result<Option<Registry>, Failure> {
     let Some(push) = push else { return Ok(None) };
     let image = push_target(push)?;
     let connection = args.connection(&image)?;
-    Ok(Some(Registry::open(image, connection)?))
+    Ok(Some(Registry::open_with(image, connection, upload.options(None, console))?))
 }
 
 /// A name that can be pushed to.

@@ -7,7 +7,8 @@ use super::image_source::ImageSource;
 use super::inspect;
 use super::package::push_target;
 use super::registry_args::TrustArgs;
-use super::root_args::ReplayArgs;
+use super::root_args::{ReplayArgs, remark};
+use super::upload_args::UploadArgs;
 use super::{Console, Exit, Failure};
 use crate::recipe::{self, Recipe};
 use crate::registry::{ImageName, Registry, RegistryError, Remote};
@@ -39,6 +40,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     trust: TrustArgs,
+    #[command(flatten)]
+    upload: UploadArgs,
 }
 
 /// Runs the command.
@@ -50,13 +53,13 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let connection = args.trust.connection(&name)?;
     let remote = Remote::open(name, connection)?;
     let connection = args.trust.connection(&target)?;
-    let registry = Registry::open(target, connection)?;
+    let registry = Registry::open_with(target, connection, args.upload.options(None, console))?;
     let source = ImageSource::open_remote(remote, console)?;
     if args.require_audit {
         let audited = inspect::audit(&source, &policy, &args.replay, console)?;
         console.note(format!("audited: {}", audited.cost()));
         let findings = audited.audit.remarks();
-        findings.for_each(|finding| console.warn(super::root_args::remark(finding)));
+        findings.for_each(|finding| console.warn(remark(finding)));
         AuditReport::of(&audited.audit).verdict(&args.source, console)?;
     }
     let ImageSource::Registry { remote, image } = &source else {

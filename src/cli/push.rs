@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::registry_args::RegistryArgs;
+use super::upload_args::UploadArgs;
 use super::{Console, Failure};
 use crate::containerdisk::Layout;
 use crate::registry::{ImageName, Registry, RegistryError};
@@ -20,6 +21,12 @@ pub struct Args {
     image: String,
     #[command(flatten)]
     registry: RegistryArgs,
+    /// Take blobs over from this repository of the same registry, where it has
+    /// them and the registry can; others are uploaded.
+    #[arg(long, value_name = "REPOSITORY", help_heading = "Registry")]
+    mount_from: Option<String>,
+    #[command(flatten)]
+    upload: UploadArgs,
     /// Print what was pushed as JSON.
     #[arg(long)]
     json: bool,
@@ -38,8 +45,16 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         }
     })?;
     let connection = args.registry.connection(&image)?;
-    let pushed = Registry::open(image, connection)?.push_layout(&layout, console)?;
-    console.note(format!("{} blobs uploaded, {} there already", pushed.blobs_uploaded, pushed.blobs_present));
+    let options = args.upload.options(args.mount_from, console);
+    let pushed = Registry::open_with(image, connection, options)?.push_layout(&layout, console)?;
+    let mounted = match pushed.blobs_mounted {
+        0 => String::new(),
+        mounted => format!("{mounted} taken over, "),
+    };
+    console.note(format!(
+        "{} blobs uploaded, {mounted}{} there already",
+        pushed.blobs_uploaded, pushed.blobs_present
+    ));
     if args.json {
         console.json(&pushed);
     } else {

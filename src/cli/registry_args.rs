@@ -129,7 +129,7 @@ impl Classify for RegistryError {
             Self::NotAllowed { .. } => "ask the registry's owner for that right",
             Self::NoRanges { .. } => "read the whole layer instead: sealroot inspect --verify",
             Self::Layout(LayoutError::Blob { .. }) => "package the disk again",
-            Self::Broken { .. } | Self::Stalled { .. } => {
+            Self::Broken { .. } | Self::Stalled { .. } | Self::Early { .. } => {
                 "try again: blobs that are there already are not sent again"
             }
             // Go's HTTP server says so, and most registries are made of it.
@@ -172,8 +172,11 @@ fn cure_status(status: u16) -> Option<String> {
     let cure = match status {
         403 => "this login may not do that: ask the registry's owner for the right to",
         404 => "look at the repository's name and the tag; some registries want the project made first",
-        405 => "the registry takes no uploads there; it may be set to read-only",
-        413 => "a proxy before the registry limits the size of a request: raise its limit",
+        405 | 501 => {
+            "the registry takes no uploads there, or only whole ones: it may be set to read-only; what is packaged into \
+             a layout first can be pushed whole"
+        }
+        413 | 416 => "the registry, or a proxy before it, limits the size of a request: raise its limit",
         429 => "the registry limits how often one may ask: wait, then try again",
         500..=599 => "the registry is in trouble; try again later, or look at its log",
         _ => return None,

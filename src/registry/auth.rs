@@ -36,12 +36,16 @@ struct Held {
     header: HeaderValue,
     /// When to fetch a new token; nothing for Basic.
     renew_at: Option<Instant>,
+    /// When it no longer is as good as new; nothing for Basic.
+    fresh_until: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     challenge: Option<Challenge>,
     held: Option<Held>,
+    /// A repository to pull from, beside the one that is pushed to.
+    also_pull: Option<String>,
 }
 
 /// Authentication to one repository of one registry.
@@ -71,7 +75,7 @@ impl Auth {
     }
 
     /// The header for the next request, if the registry has asked for one; a token half through its life is
-    /// replaced first, so that a long upload begins with a fresh one.
+    /// replaced first.
     pub(super) async fn header(&self, client: &Client) -> Result<Option<HeaderValue>, RegistryError> {
         let (challenge, held) = {
             let state = self.state();
@@ -83,6 +87,32 @@ impl Auth {
                 None => Ok(None),
             },
             held => Ok(held.map(|held| held.header)),
+        }
+    }
+
+    /// Fetches a new token if the one at hand has lived for more than an eighth of its time: a long upload
+    /// begins with a fresh one.
+    pub(super) async fn freshen(&self, client: &Client) -> Result<(), RegistryError> {
+        let stale = {
+            let state = self.state();
+            let until = state.held.as_ref().and_then(|held| held.fresh_until);
+            state.challenge.clone().filter(|_| until.is_some_and(|at| at <= Instant::now()))
+        };
+        match stale {
+            Some(challenge) => self.satisfy(client, challenge).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for the right to pull from this repository as well, or no longer. A token is fetched anew.
+    pub(super) fn also_pull(&self, repository: Option<&str>) {
+        let mut state = self.state();
+        if state.also_pull.as_deref() != repository {
+            state.also_pull = repository.map(str::to_owned);
+            // Basic authentication has no scopes, and stays.
+            if state.held.as_ref().is_some_and(|held| held.renew_at.is_some()) {
+                state.held = None;
+            }
         }
     }
 
@@ -145,11 +175,12 @@ impl Auth {
 
     async fn satisfy(&self, client: &Client, challenge: Challenge) -> Result<HeaderValue, RegistryError> {
         let held = match &challenge {
-            Challenge::Basic => Held { header: self.basic()?, renew_at: None },
+            Challenge::Basic => Held { header: self.basic()?, renew_at: None, fresh_until: None },
             Challenge::Bearer { realm, service } => self.token(client, realm, service.as_deref()).await?,
         };
         let header = held.header.clone();
-        *self.state() = State { challenge: Some(challenge), held: Some(held) };
+        let mut state = self.state();
+        (state.challenge, state.held) = (Some(challenge), Some(held));
         Ok(header)
     }
 
@@ -189,8 +220,13 @@ impl Auth {
         }
         const DOING: &str = "fetching a token";
         let actions = if self.reads { "pull" } else { "pull,push" };
-        let scope = format!("repository:{}:{actions}", self.image.repository());
-        let mut query = vec![("scope", scope.as_str())];
+        let mut scopes = vec![format!("repository:{}:{actions}", self.image.repository())];
+        scopes.extend(self.state().also_pull.as_ref().map(|from| format!("repository:{from}:pull")));
+        // OAuth2 has one list, the other way one parameter each.
+        if matches!(self.credential, Credential::IdentityToken(_)) {
+            scopes = vec![scopes.join(" ")];
+        }
+        let mut query: Vec<_> = scopes.iter().map(|scope| ("scope", scope.as_str())).collect();
         query.extend(service.map(|service| ("service", service)));
         let request = match &self.credential {
             Credential::IdentityToken(token) => {
@@ -234,7 +270,11 @@ impl Auth {
             .ok_or_else(|| self.unfit(format!("the token server {} gave no token", http::host_of(realm))))?;
         let life =
             Duration::from_secs(answer.expires_in.filter(|s| *s > 0).unwrap_or(TOKEN_LIFE).min(86_400));
-        Ok(Held { header: self.secret_header("Bearer", token.expose())?, renew_at: Some(asked + life / 2) })
+        Ok(Held {
+            header: self.secret_header("Bearer", token.expose())?,
+            renew_at: Some(asked + life / 2),
+            fresh_until: Some(asked + life / 8),
+        })
     }
 }
 
@@ -313,7 +353,7 @@ mod tests {
         let header = auth.basic().unwrap();
         assert_eq!(header.as_bytes(), b"Basic dTpodXNo");
         assert!(!format!("{header:?} {auth:?}").contains("dTpodXNo"));
-        *auth.state() = State { challenge: None, held: Some(Held { header, renew_at: None }) };
+        auth.state().held = Some(Held { header, renew_at: None, fresh_until: None });
         let shown = format!("{auth:?}");
         assert!(!shown.contains("dTpodXNo") && !shown.contains("hush"), "{shown}");
     }

@@ -1,6 +1,7 @@
 //! What can go wrong between here and a registry.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -80,6 +81,16 @@ pub enum RegistryError {
         status: u16,
         /// What the answer's body says.
         message: ServerMessage,
+        /// How long it asks to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// An answer that says yes, before the end of what is sent.
+    #[error("{doing}: {host} answered before everything was sent")]
+    Early {
+        /// What was being done.
+        doing: String,
+        /// The host.
+        host: String,
     },
     /// The registry wants to know who pushes, and no credentials are known for it.
     #[error("{host} asks for credentials, and there are none for it")]
@@ -160,7 +171,7 @@ impl RegistryError {
     /// Whether the same request may well succeed a little later.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Broken { .. } | Self::Stalled { .. } => true,
+            Self::Broken { .. } | Self::Stalled { .. } | Self::Early { .. } => true,
             Self::Connect { failure, .. } => matches!(
                 failure,
                 ConnectFailure::NoSuchHost
@@ -170,6 +181,14 @@ impl RegistryError {
             ),
             Self::Status { status, .. } => is_transient(*status),
             _ => false,
+        }
+    }
+
+    /// How long the registry asked to be left alone.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 }
@@ -189,6 +208,11 @@ pub struct ServerMessage {
 }
 
 impl ServerMessage {
+    /// Whether this is the error's code, or in a body that came only in part may have been.
+    pub(super) fn is(&self, code: &str) -> bool {
+        self.code == code || (self.code.is_empty() && self.text.contains(code))
+    }
+
     /// Reads `{"errors": [{"code", "message"}]}`, or takes the first line of anything else.
     pub(super) fn of(body: &[u8]) -> Self {
         #[derive(Deserialize)]

@@ -1,13 +1,13 @@
 //! The one path to a registry: authorize, send, try again, and say what went wrong.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION, RETRY_AFTER};
-use reqwest::{Body, Client, RequestBuilder, Response, StatusCode, Url, redirect};
+use reqwest::header::{AUTHORIZATION, LOCATION};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url, redirect};
 
 use super::auth::Auth;
-use super::backoff::Backoff;
+use super::backoff::{Backoff, retry_after};
 use super::connect_failure::ConnectFailure;
 use super::error::{is_transient, printable};
 use super::reference::is_loopback;
@@ -29,6 +29,21 @@ const MAX_ERROR_BODY: usize = 64 << 10;
 const ERROR_BODY_TIME: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 5;
 
+/// Why a request that is sent only once has no answer.
+#[derive(Debug)]
+pub(super) enum SendOnceError {
+    /// The registry no longer takes the token; the next request has a new one. Holds the refusal.
+    TokenEnded(RegistryError),
+    /// Anything else.
+    Failed(RegistryError),
+}
+
+impl From<RegistryError> for SendOnceError {
+    fn from(error: RegistryError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// A connection to one repository.
 #[derive(Debug)]
 pub(super) struct Http {
@@ -43,7 +58,11 @@ pub(super) struct Http {
 }
 
 impl Http {
-    pub(super) fn new(image: ImageName, connection: Connection) -> Result<Self, RegistryError> {
+    pub(super) fn new(
+        image: ImageName,
+        connection: Connection,
+        backoff: Backoff,
+    ) -> Result<Self, RegistryError> {
         let Connection { ca, plain_http, credential } = connection;
         if plain_http && !image.is_loopback() {
             return Err(RegistryError::PlainHttp { host: image.host().into() });
@@ -74,7 +93,7 @@ impl Http {
         let base = format!("{scheme}://{}/v2/{}/", image.host(), image.repository());
         let base = Url::parse(&base).map_err(|e| RegistryError::Setup { source: e.into() })?;
         let auth = Auth::new(credential, image.clone(), plain_http);
-        Ok(Self { client, image, base, auth, backoff: Backoff::default(), answered: AtomicBool::new(false) })
+        Ok(Self { client, image, base, auth, backoff, answered: AtomicBool::new(false) })
     }
 
     /// For one who only reads: the right to push is not asked for.
@@ -85,10 +104,6 @@ impl Http {
 
     pub(super) fn image(&self) -> &ImageName {
         &self.image
-    }
-
-    pub(super) fn backoff(&self) -> Backoff {
-        self.backoff
     }
 
     /// Asks whether there is a registry at all. Answers to the requests that follow may have no body, and so
@@ -120,35 +135,77 @@ impl Http {
         let mut tried = 0;
         loop {
             tried += 1;
-            let (error, asked) = match self.authorized(doing, &request).await {
+            let error = match self.authorized(doing, &request).await {
                 Ok(response) if !is_transient(response.status().as_u16()) => return Ok(response),
-                Ok(response) => {
-                    let asked = retry_after(response.headers());
-                    (status_error(doing, response).await, asked)
-                }
-                Err(error) => (error, None),
+                Ok(response) => status_error(doing, response).await,
+                Err(error) => error,
             };
-            match self.backoff.pause(tried, asked) {
-                Some(pause) if self.worth_another_try(&error) => tokio::time::sleep(pause).await,
-                _ => return Err(error),
+            self.pause(tried, error).await?;
+        }
+    }
+
+    /// As [`Http::send`], and reads the answer's body, up to `limit` bytes: all of it or another try.
+    pub(super) async fn fetch(
+        &self,
+        doing: &str,
+        limit: usize,
+        request: impl Fn(&Client) -> RequestBuilder,
+    ) -> Result<Vec<u8>, RegistryError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let response = self.send(doing, &request).await?;
+            if response.status() != StatusCode::OK {
+                return Err(status_error(doing, response).await);
+            }
+            match body(doing, response, limit).await {
+                Ok(body) => return Ok(body),
+                Err(error) => self.pause(tried, error).await?,
             }
         }
     }
 
-    /// Sends a body that can be had only once; the token is made fresh before.
+    async fn pause(&self, tried: u32, error: RegistryError) -> Result<(), RegistryError> {
+        match self.worth_another_try(&error) {
+            true => self.wait(tried, error).await,
+            false => Err(error),
+        }
+    }
+
+    /// Waits after the `tried`-th try failed (from 1), or gives the error back when it is time to give up.
+    pub(super) async fn wait(&self, tried: u32, error: RegistryError) -> Result<(), RegistryError> {
+        match self.backoff.pause(tried, error.retry_after()) {
+            Some(pause) => {
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+            None => Err(error),
+        }
+    }
+
+    /// Sends a request whose body can be had only once, with a token that has most of its life before it.
+    /// After a 401 there is a new one for the next request.
     pub(super) async fn send_once(
         &self,
         doing: &str,
-        url: &Url,
-        headers: HeaderMap,
-        body: Body,
-    ) -> Result<Response, RegistryError> {
-        let request = self.client.patch(url.clone()).headers(headers).body(body);
-        let response = self.one(doing, request).await?;
+        request: impl FnOnce(&Client) -> RequestBuilder,
+    ) -> Result<Response, SendOnceError> {
+        self.auth.freshen(&self.client).await?;
+        let response = self.one(doing, request(&self.client)).await?;
         if response.status() == StatusCode::UNAUTHORIZED && self.is_own(response.url()) {
-            return Err(self.auth.refusal(response.headers()));
+            let refusal = self.auth.refusal(response.headers());
+            if matches!(refusal, RegistryError::NotAllowed { .. }) {
+                return Err(refusal.into());
+            }
+            self.auth.answer(&self.client, response.headers()).await?;
+            return Err(SendOnceError::TokenEnded(refusal));
         }
         Ok(response)
+    }
+
+    /// Asks for tokens that may pull from this repository of the registry as well, or no longer.
+    pub(super) fn also_pull(&self, repository: Option<&str>) {
+        self.auth.also_pull(repository);
     }
 
     /// Whether a failure may pass: never a first one to connect.
@@ -158,7 +215,8 @@ impl Http {
         error.is_transient() && !first_contact
     }
 
-    async fn authorized(
+    /// Sends a request once, and after a challenge once more. Any answer is returned, whatever its status.
+    pub(super) async fn authorized(
         &self,
         doing: &str,
         request: impl Fn(&Client) -> RequestBuilder,
@@ -272,12 +330,14 @@ pub(super) async fn body(doing: &str, response: Response, limit: usize) -> Resul
 
 /// An unwelcome answer as an error, with the reason its body gives.
 pub(super) async fn status_error(doing: &str, mut response: Response) -> RegistryError {
+    let retry_after = retry_after(response.headers(), SystemTime::now());
     let body = error_body(&mut response, ERROR_BODY_TIME).await;
     RegistryError::Status {
         doing: doing.into(),
         host: host_of(response.url()),
         status: response.status().as_u16(),
         message: ServerMessage::of(&body),
+        retry_after,
     }
 }
 
@@ -295,11 +355,6 @@ async fn error_body(response: &mut Response, time: Duration) -> Vec<u8> {
     let _ = tokio::time::timeout(time, read).await;
     body.truncate(MAX_ERROR_BODY);
     body
-}
-
-/// `Retry-After` in seconds; its other form, a date, is rare and counts as not given.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]

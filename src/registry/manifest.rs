@@ -3,7 +3,7 @@
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 
 use super::RegistryError;
-use super::http::{self, Http, SHORT, status_error};
+use super::http::{Http, SHORT, status_error};
 use crate::containerdisk::Digest;
 
 /// Registries take no larger one.
@@ -45,9 +45,5 @@ async fn get(http: &Http, reference: &str, media_type: &str) -> Result<Vec<u8>, 
     let url = http.url(&format!("manifests/{reference}"))?;
     let request =
         |client: &reqwest::Client| client.get(url.clone()).header(ACCEPT, media_type).timeout(SHORT);
-    let response = http.send(&doing, request).await?;
-    match response.status().as_u16() {
-        200 => http::body(&doing, response, MAX_MANIFEST).await,
-        _ => Err(status_error(&doing, response).await),
-    }
+    http.fetch(&doing, MAX_MANIFEST, request).await
 }

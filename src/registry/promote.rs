@@ -6,7 +6,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::remote::mismatch;
-use super::{Registry, RegistryError, Remote, RemoteImage};
+use super::{BlobSink, BlobStream, Finish, Registry, RegistryError, Remote, RemoteImage};
 use crate::containerdisk::{Chunk, Descriptor, Digest, Sink};
 use crate::io::{Interrupted, Progress, Task};
 
@@ -44,6 +44,7 @@ impl Registry {
         progress: &dyn Progress,
     ) -> Result<Promoted, RegistryError> {
         self.hello(progress)?;
+        image.manifest.layers.iter().for_each(|layer| self.expect_layer(layer.size, true));
         let mut promoted = Promoted {
             reference: self.image().pinned(image.digest),
             digest: image.digest,
@@ -75,33 +76,70 @@ impl Registry {
 
     fn copy(&self, from: &Remote, blob: &Descriptor, task: Box<dyn Task>) -> Result<(), RegistryError> {
         let task: Arc<dyn Task> = task.into();
-        let mut source = from.stream(blob, 0, Box::new(Listening(Arc::clone(&task))));
-        let mut sink = self.begin_blob(Box::new(Counting(task)));
-        let (mut hash, mut offset) = (Sha256::new(), 0);
+        let mut sink = self.begin_blob(Box::new(Counting(Arc::clone(&task))));
+        let mut hash = RunningHash::default();
+        let mut at = 0;
         loop {
-            let mut piece = Vec::with_capacity(PIECE);
-            while piece.len() < PIECE
-                && let Some(bytes) = source.piece()?
-            {
-                piece.extend_from_slice(&bytes);
+            let source = from.stream(blob, at, Box::new(Listening(Arc::clone(&task))));
+            if let Some(wanted) = pour(source, at, &mut sink, &mut hash)? {
+                at = wanted;
+                continue;
             }
-            if piece.is_empty() {
-                break;
+            let found = Digest::from_hash(hash.hash.clone());
+            if found != blob.digest {
+                // The upload is dropped without its end: nothing of it appears.
+                return Err(mismatch(from.http(), format!("blob {}", blob.digest), blob.digest, found));
             }
-            hash.update(&piece);
-            let chunk = Chunk::new(offset, piece);
-            offset += chunk.as_ref().len() as u64;
-            if let Err(error) = sink.take(&chunk) {
-                let source = Box::new(error);
-                return Err(sink.abandon().unwrap_or(RegistryError::Setup { source }));
+            match sink.finish(found)? {
+                Finish::Done(_) => return Ok(()),
+                Finish::From(wanted) => at = wanted,
             }
         }
-        let found = Digest::from_hash(hash);
-        if found != blob.digest {
-            // The upload is dropped without its end: nothing of it appears.
-            return Err(mismatch(from.http(), format!("blob {}", blob.digest), blob.digest, found));
+    }
+}
+
+/// The hash of a blob some of whose bytes may come more than once.
+#[derive(Default)]
+struct RunningHash {
+    hash: Sha256,
+    /// Bytes that are in it.
+    size: u64,
+}
+
+impl RunningHash {
+    /// Takes the bytes at `offset`, which is not past what was taken before.
+    fn take(&mut self, offset: u64, bytes: &[u8]) {
+        let new = usize::try_from(self.size.saturating_sub(offset)).ok().and_then(|had| bytes.get(had..));
+        let new = new.unwrap_or_default();
+        self.hash.update(new);
+        self.size += new.len() as u64;
+    }
+}
+
+/// Sends what a source has, from byte `offset` on. The byte that the upload wants instead, if it stops on the way.
+fn pour(
+    mut source: BlobStream<'_>,
+    mut offset: u64,
+    sink: &mut BlobSink<'_>,
+    hash: &mut RunningHash,
+) -> Result<Option<u64>, RegistryError> {
+    loop {
+        let mut piece = Vec::with_capacity(PIECE);
+        while piece.len() < PIECE
+            && let Some(bytes) = source.piece()?
+        {
+            piece.extend_from_slice(&bytes);
         }
-        sink.finish(found).map(drop)
+        if piece.is_empty() {
+            return Ok(None);
+        }
+        hash.take(offset, &piece);
+        let chunk = Chunk::new(offset, piece);
+        offset += chunk.as_ref().len() as u64;
+        if let Err(error) = sink.take(&chunk) {
+            let setup = || RegistryError::Setup { source: error.into() };
+            return sink.resume()?.ok_or_else(setup).map(Some);
+        }
     }
 }
 

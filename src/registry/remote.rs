@@ -9,6 +9,7 @@ use reqwest::Response;
 use reqwest::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use serde::Deserialize;
 
+use super::backoff::{self, Backoff};
 use super::error::printable;
 use super::http::{self, Http, SHORT, status_error};
 use super::network::{Meter, Network};
@@ -77,7 +78,10 @@ impl Remote {
             let why = "it has neither a tag nor a digest, and none is assumed".into();
             return Err(RegistryError::NoImage { name: image.to_string(), why });
         }
-        Ok(Self { http: Http::new(image, connection)?.for_reading(), network: Network::start()? })
+        Ok(Self {
+            http: Http::new(image, connection, Backoff::new(backoff::FIRST))?.for_reading(),
+            network: Network::start()?,
+        })
     }
 
     /// The image's name, as it was given.
@@ -201,14 +205,8 @@ async fn small_blob(http: &Http, blob: &Descriptor) -> Result<Vec<u8>, RegistryE
     }
     let doing = format!("reading blob {}", blob.digest);
     let url = http.url(&format!("blobs/{}", blob.digest))?;
-    let bytes = again(http, async || {
-        let response = http.send(&doing, |client| client.get(url.clone()).timeout(SHORT)).await?;
-        match response.status().as_u16() {
-            200 => http::body(&doing, response, MAX_DOCUMENT as usize).await,
-            _ => Err(status_error(&doing, response).await),
-        }
-    })
-    .await?;
+    let get = |client: &reqwest::Client| client.get(url.clone()).timeout(SHORT);
+    let bytes = http.fetch(&doing, MAX_DOCUMENT as usize, get).await?;
     let found = Digest::of(&bytes);
     if found != blob.digest {
         return Err(mismatch(http, format!("blob {}", blob.digest), blob.digest, found));
@@ -226,8 +224,7 @@ pub(super) fn mismatch(
     RegistryError::Mismatch { what, host, expected: expected.to_string(), got: got.to_string() }
 }
 
-/// Does `work` again while it fails in a way that may pass. [`Http::send`] does so for a request and its answer's
-/// head; here it is the body that may break off.
+/// Does `work` again while an answer breaks off: [`Http::send`] does so for a request and its answer's head.
 async fn again<T>(
     http: &Http,
     mut work: impl AsyncFnMut() -> Result<T, RegistryError>,
@@ -235,23 +232,19 @@ async fn again<T>(
     let mut tried = 0;
     loop {
         tried += 1;
-        let error = match work().await {
+        match work().await {
             Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        pause(http, tried, error).await?;
+            Err(error) => pause(http, tried, error).await?,
+        }
     }
 }
 
 /// Waits after the `tried`-th time (from 1) that an answer broke off; gives any other error back, and this one too
 /// when it is time to give up. Answers that say no have been tried again already.
 pub(super) async fn pause(http: &Http, tried: u32, error: RegistryError) -> Result<(), RegistryError> {
-    match http.backoff().pause(tried, None) {
-        Some(pause) if matches!(error, RegistryError::Broken { .. } | RegistryError::Stalled { .. }) => {
-            tokio::time::sleep(pause).await;
-            Ok(())
-        }
-        _ => Err(error),
+    match error {
+        RegistryError::Broken { .. } | RegistryError::Stalled { .. } => http.wait(tried, error).await,
+        error => Err(error),
     }
 }
 
