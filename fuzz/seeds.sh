@@ -68,6 +68,23 @@ case $target in
         # How it is read, and the same volume, which is not changed.
         printf '\0' > "$out/as-made"
         ;;
+    layer)
+        # Two frames and a seek table, around a tar with a small disk.
+        mkdir "$work/disk"
+        truncate -s 1M "$work/raw"
+        seq 2000 | dd of="$work/raw" conv=notrunc status=none
+        qemu-img convert -O qcow2 -o cluster_size=4096 "$work/raw" "$work/disk/disk.qcow2"
+        tar -C "$work" -cf "$work/tar" disk
+        python3 - "$work/tar" "$out/small" <<'EOF'
+import struct, subprocess, sys
+tar = open(sys.argv[1], 'rb').read()
+parts = [tar[:8192], tar[8192:]]
+frames = [subprocess.run(['zstd', '-q', '-c', '--no-check'], input=part, stdout=-1, check=True).stdout for part in parts]
+table = b''.join(struct.pack('<II', len(frame), len(part)) for frame, part in zip(frames, parts))
+table += struct.pack('<IBI', len(frames), 0, 0x8F92EAB1)
+open(sys.argv[2], 'wb').write(b''.join(frames) + struct.pack('<II', 0x184D2A5E, len(table)) + table)
+EOF
+        ;;
     recipe)
         cp "$top"/recipes/*.toml "$out/"
         ;;

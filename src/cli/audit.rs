@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-
+use super::audit_report::AuditReport;
 use super::root_args::{ReplayArgs, SpoolArg, one_line, open_disk};
-use super::{Console, Exit, Failure};
+use super::{Console, Failure};
 use crate::disk::Disk;
 use crate::io::Overlay;
 use crate::recipe;
-use crate::root::audit::{CHECKS, Severity, Status};
-use crate::root::{self, Audit, Finding, LogReplay, Policy, RootError, RootFacts};
+use crate::root::audit::{CHECKS, Severity};
+use crate::root::{self, Audit, LogReplay, Policy, RootError};
 
 /// Read a root disk offline and say whether it is fit to publish.
 ///
@@ -37,13 +36,6 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Report<'a> {
-    fit: bool,
-    facts: &'a RootFacts,
-    findings: &'a [Finding],
-}
-
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let Some(path) = args.disk else {
@@ -59,23 +51,13 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         Some(recipe) => audit_sealed(&disk, &recipe.policy(), replay, console),
     }
     .map_err(in_disk)?;
-    let fit = !audit.findings.iter().any(Finding::stops);
+    let report = AuditReport::of(&audit);
     if args.json {
-        console.json(&Report { fit, facts: &audit.facts, findings: &audit.findings });
+        console.json(&report);
     } else {
-        console.result(facts(&audit.facts));
-        audit.findings.iter().for_each(|finding| console.result(line(finding)));
+        report.tell(console);
     }
-    if fit {
-        console.note("fit to publish");
-        return Ok(());
-    }
-    // The whole story is told already.
-    let mut failed: Vec<_> =
-        audit.findings.iter().filter(|finding| finding.stops()).map(|finding| finding.check.id).collect();
-    failed.dedup();
-    let message = format!("{}: the root is not fit to publish: {}", path.display(), failed.join(", "));
-    Err(Failure::new(Exit::Rejected, message))
+    report.verdict(path.display(), console)
 }
 
 /// Audits the root as sealing leaves it; as it is, where it can't be sealed.
@@ -115,37 +97,4 @@ fn list(json: bool, console: &Console) {
             check.id, check.asks, check.why, check.cure
         ));
     }
-}
-
-fn facts(facts: &RootFacts) -> String {
-    let page_files: Vec<_> =
-        facts.page_files.iter().map(|file| format!("{} {} MiB", file.name, file.size >> 20)).collect();
-    let not_shipped = match page_files.as_slice() {
-        [] => format!("{} MiB free", facts.volume_free >> 20),
-        files => format!("{} MiB free, {}", facts.volume_free >> 20, files.join(", ")),
-    };
-    let rows = [
-        ("size", format!("{} bytes", facts.virtual_size)),
-        ("pointer", facts.pointer.as_ref().map_or("none".into(), |pointer| one_line(pointer))),
-        ("not shipped", not_shipped),
-    ];
-    rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
-}
-
-/// A finding: one line where all is well, else with why it matters and what to do.
-fn line(finding: &Finding) -> String {
-    let status = match finding.status {
-        Status::Pass => "pass",
-        Status::Warn => "warn",
-        Status::Fail => "fail",
-        Status::Refused => "refuse",
-        Status::Allowed => "allowed",
-        Status::NotChecked => "-",
-    };
-    let line = format!("{status:<7} {:<22} {}\n", finding.check.id, finding.saw);
-    if !finding.is_remark() {
-        return line;
-    }
-    let indent = " ".repeat(31);
-    format!("{line}{indent}why: {}\n{indent}cure: {}\n", finding.check.why, finding.cure())
 }

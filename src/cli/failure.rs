@@ -71,6 +71,13 @@ impl Failure {
         self
     }
 
+    /// What went wrong, without what to do about it.
+    pub fn reason(&self) -> String {
+        let told = self.to_string();
+        let cure = self.cure.as_ref().map(|cure| format!("\n  {cure}")).unwrap_or_default();
+        told.strip_suffix(&cure).map(str::to_owned).unwrap_or(told)
+    }
+
     /// The exit code.
     pub fn exit(&self) -> Exit {
         self.exit

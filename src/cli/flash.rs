@@ -17,7 +17,7 @@ use crate::containerdisk::{Descriptor, Digest, Layout, Manifest, UnpackError, un
 use crate::disk::Disk;
 use crate::disk::targets::{Backup, DiskSink, Flasher, Holes, TargetError, Written, grow, refuse_contents};
 use crate::io::{Overlay, Patch, Progress, ReadAt, Task};
-use crate::registry::{ImageName, Pull, RegistryError};
+use crate::registry::{ImageName, RegistryError, Remote};
 use crate::root::keep::Kept;
 use crate::root::{self, Policy};
 
@@ -207,16 +207,17 @@ fn write(args: &Args, flasher: &mut Flasher<'_>, console: &Console) -> Result<So
     }
     let image: ImageName = source.parse().map_err(RegistryError::from)?;
     let connection = args.registry.connection(&image)?;
-    let pull = Pull::open(image.clone(), connection)?;
-    let (digest, manifest) = pull.manifest(&Asks(console.clone()))?;
-    let layer = only_layer(&manifest, &source)?;
-    let mut blob = pull.blob(layer, console.task("writing", layer.size));
+    let remote = Remote::open(image, connection)?;
+    let image = remote.resolve(&Asks(console.clone()))?;
+    let layer = only_layer(&image.manifest, &source)?;
+    let mut blob = remote.stream(layer, 0, console.task("writing", layer.size));
     let unpacked = unpack(&mut blob, layer, flasher, &Asks(console.clone()));
-    unpacked.map_err(|error| match (error, blob.failure()) {
+    unpacked.map_err(|error| match (error, blob.take_failure()) {
         (UnpackError::Read(_), Some(cause)) => Failure::from(cause),
         (error, _) => layer_failure(error, &source),
     })?;
-    Ok(Source { source: image.pinned(digest), digest: Some(digest), layer: Some(layer.digest) })
+    let reference = remote.image().pinned(image.digest);
+    Ok(Source { source: reference, digest: Some(image.digest), layer: Some(layer.digest) })
 }
 
 /// A target's own error has nothing to do with where the layer is.

@@ -4,12 +4,17 @@ mod console;
 mod failure;
 
 mod audit;
+mod audit_report;
 mod build;
+mod diff;
 mod flash;
 mod flash_target;
+mod image_source;
 mod in_place;
+mod inspect;
 mod package;
 mod prepare_sealed_root;
+mod promote;
 mod push;
 mod recipe;
 mod registry_args;
@@ -48,6 +53,9 @@ enum Command {
     PrepareSealedRoot(prepare_sealed_root::Args),
     Package(package::Args),
     Push(push::Args),
+    Inspect(inspect::Args),
+    Diff(diff::Args),
+    Promote(promote::Args),
     Flash(Box<flash::Args>),
     RenderImportSecret(render_import_secret::Args),
     Completions(shell::CompletionsArgs),
@@ -67,6 +75,9 @@ pub fn main() -> ExitCode {
         Command::PrepareSealedRoot(args) => prepare_sealed_root::run(args, &console),
         Command::Package(args) => package::run(args, &console),
         Command::Push(args) => push::run(args, &console),
+        Command::Inspect(args) => inspect::run(args, &console),
+        Command::Diff(args) => diff::run(args, &console),
+        Command::Promote(args) => promote::run(args, &console),
         Command::Flash(args) => flash::run(*args, &console),
         Command::RenderImportSecret(args) => render_import_secret::run(args, &console),
         Command::Completions(args) => shell::completions(args, &console),

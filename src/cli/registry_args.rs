@@ -18,10 +18,9 @@ const HEADING: &str = "Registry";
 /// Who asks, and whom to trust: flattened into every command that talks to a registry.
 #[derive(Debug, clap::Args)]
 pub struct RegistryArgs {
-    /// PEM file with authorities to trust beside the system's.
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
-    ca: Option<PathBuf>,
-    /// Push as this user, with the password from standard input. Otherwise
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Log in as this user, with the password from standard input. Otherwise
     /// the login comes from the file REGISTRY_AUTH_FILE names, or else from
     /// docker's config.json (credential helpers included) or podman's auth.json.
     #[arg(long, value_name = "NAME", requires = "password_stdin", help_heading = HEADING)]
@@ -29,19 +28,40 @@ pub struct RegistryArgs {
     /// Read the password from standard input, one newline at its end left out.
     #[arg(long, requires = "username", help_heading = HEADING)]
     password_stdin: bool,
+}
+
+/// Whom to trust: for a command whose logins come from the login files alone.
+#[derive(Debug, clap::Args)]
+pub struct TrustArgs {
+    /// PEM file with authorities to trust beside the system's.
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    ca: Option<PathBuf>,
     /// Plain HTTP, to a registry on this machine only.
     #[arg(long, help_heading = HEADING)]
     plain_http: bool,
 }
 
+impl TrustArgs {
+    /// How to connect to the registry of `image`; reads the login files or a helper.
+    pub fn connection(&self, image: &ImageName) -> Result<Connection, Failure> {
+        Ok(self.connection_as(AuthFiles::from_environment().find(image)?))
+    }
+
+    fn connection_as(&self, credential: Credential) -> Connection {
+        Connection { ca: self.ca.clone(), plain_http: self.plain_http, credential }
+    }
+}
+
 impl RegistryArgs {
     /// How to connect to the registry of `image`; reads standard input, the login files or a helper.
     pub fn connection(&self, image: &ImageName) -> Result<Connection, Failure> {
-        let credential = match &self.username {
-            Some(user) => Credential::password(user.clone(), password_from_stdin()?)?,
-            None => AuthFiles::from_environment().find(image)?,
-        };
-        Ok(Connection { ca: self.ca.clone(), plain_http: self.plain_http, credential })
+        match &self.username {
+            Some(user) => {
+                let credential = Credential::password(user.clone(), password_from_stdin()?)?;
+                Ok(self.trust.connection_as(credential))
+            }
+            None => self.trust.connection(image),
+        }
     }
 }
 
@@ -85,6 +105,7 @@ impl Classify for RegistryError {
     fn exit(&self) -> Exit {
         match self {
             Self::Reference(_) | Self::PlainHttp { .. } => Exit::Usage,
+            Self::NoImage { .. } => Exit::Rejected,
             Self::Ca(CaError::Empty { .. } | CaError::Bad { .. }) => Exit::Rejected,
             Self::Layout(LayoutError::Interrupted(error)) => error.exit(),
             Self::Layout(LayoutError::Read { .. }) => Exit::Failed,
@@ -105,10 +126,11 @@ impl Classify for RegistryError {
             Self::CredentialsRefused { .. } => {
                 "look at user and password; a token may have expired: log in again"
             }
-            Self::NotAllowed { .. } => "ask the registry's owner for the right to push there",
+            Self::NotAllowed { .. } => "ask the registry's owner for that right",
+            Self::NoRanges { .. } => "read the whole layer instead: sealroot inspect --verify",
             Self::Layout(LayoutError::Blob { .. }) => "package the disk again",
             Self::Broken { .. } | Self::Stalled { .. } | Self::Early { .. } => {
-                "push again: blobs that are there already are not sent again"
+                "try again: blobs that are there already are not sent again"
             }
             // Go's HTTP server says so, and most registries are made of it.
             Self::Status { status: 400, message, .. }
@@ -148,15 +170,15 @@ fn cure_connection(failure: &ConnectFailure, host: &str) -> Option<String> {
 
 fn cure_status(status: u16) -> Option<String> {
     let cure = match status {
-        403 => "this login may not do that: ask the registry's owner for the right to push there",
-        404 => "look at the repository's name; some registries want the project made first",
+        403 => "this login may not do that: ask the registry's owner for the right to",
+        404 => "look at the repository's name and the tag; some registries want the project made first",
         405 | 501 => {
             "the registry takes no uploads there, or only whole ones: it may be set to read-only; what is packaged into \
              a layout first can be pushed whole"
         }
         413 | 416 => "the registry, or a proxy before it, limits the size of a request: raise its limit",
-        429 => "the registry limits how often one may ask: wait, then push again",
-        500..=599 => "the registry is in trouble; push again later, or look at its log",
+        429 => "the registry limits how often one may ask: wait, then try again",
+        500..=599 => "the registry is in trouble; try again later, or look at its log",
         _ => return None,
     };
     Some(cure.into())

@@ -10,6 +10,8 @@ use thiserror::Error;
 use zstd::bulk;
 use zstd::zstd_safe::CParameter;
 
+use super::seek_table::{MAGIC, SKIPPABLE};
+
 /// Bytes of tar in a frame. 4 MiB costs 0.1% of size against one single frame; 1 MiB would cost 1.5%.
 pub const FRAME: u64 = 4 << 20;
 
@@ -162,9 +164,9 @@ fn seek_table(frames: impl Iterator<Item = (u64, u64)>) -> Vec<u8> {
     }
     out.extend_from_slice(&count.to_le_bytes());
     out.push(0);
-    out.extend_from_slice(&0x8F92_EAB1u32.to_le_bytes());
+    out.extend_from_slice(&MAGIC.to_le_bytes());
     let len = out.len() as u32 - 8;
-    out[..4].copy_from_slice(&0x184D_2A5Eu32.to_le_bytes());
+    out[..4].copy_from_slice(&SKIPPABLE.to_le_bytes());
     out[4..8].copy_from_slice(&len.to_le_bytes());
     out
 }

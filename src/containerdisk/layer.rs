@@ -27,6 +27,11 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// Bytes that belong at `offset` of the layer.
+    pub fn new(offset: u64, bytes: Vec<u8>) -> Self {
+        Self { offset, bytes: Arc::new(bytes) }
+    }
+
     /// Where in the layer the bytes belong.
     pub fn offset(&self) -> u64 {
         self.offset

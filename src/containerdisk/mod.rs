@@ -23,25 +23,35 @@
 mod compression;
 mod digest;
 mod image;
+mod image_config;
 mod layer;
 mod layout;
+mod published_disk;
 mod qcow2;
 mod qcow2_compressed;
+mod seek_table;
+mod seekable;
 mod stored;
 mod tar;
 mod unpack;
 mod verify;
+mod whole_layer;
 
 pub use compression::{Compression, FRAME, LevelError};
 pub use digest::{Digest, DigestError};
 pub use image::{
     CONFIG_TYPE, CreatedError, Descriptor, Documents, Image, MANIFEST_TYPE, Manifest, created_from_epoch,
 };
+pub use image_config::ImageConfig;
 pub use layer::{Chunk, Layer, LayerError, LayerInfo, Sink};
 pub use layout::LayoutWriter;
+pub use published_disk::{PublishedDisk, PublishedDiskError};
 pub use qcow2::{Qcow2Image, Qcow2WriteError};
 pub use qcow2_compressed::write_compressed;
+pub use seek_table::{SeekTable, SeekTableError};
+pub use seekable::SeekableTar;
 pub use stored::{Blob, Layout, LayoutError};
 pub use tar::Tar;
 pub use unpack::{UnpackError, unpack};
 pub use verify::{Verified, verify};
+pub use whole_layer::{ReadLayerError, WholeDisk, WholeLayer, WholeTar, read_layer};

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::digest::Digest;
 use super::image::{Config, Descriptor, MANIFEST_TYPE, Manifest};
+use super::image_config::ImageConfig;
 use super::layout::{BLOBS, INDEX, Index, MARKER, Marker};
 use crate::io::Interrupted;
 
@@ -108,6 +109,11 @@ impl Layout {
             manifest_bytes,
             manifest,
         })
+    }
+
+    /// The configuration, read; it is checked by its digest.
+    pub fn image_config(&self) -> Result<ImageConfig, LayoutError> {
+        json(&self.config.path, &checked_document(&self.config)?)
     }
 
     /// The digests of the tars in the layers, from the configuration, which is checked by its own digest.

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::digest::Digest;
 use super::image::Descriptor;
-use super::verify::Pieces;
+use super::whole_layer::Pieces;
 use crate::disk::qcow2::{Qcow2Stream, StreamError};
 use crate::disk::targets::{DiskSink, TargetError};
 use crate::io::{Interrupted, Task};

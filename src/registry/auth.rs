@@ -54,12 +54,19 @@ pub(super) struct Auth {
     credential: Credential,
     image: ImageName,
     plain_http: bool,
+    /// Only reads: the right to push is not asked for, which some logins don't have.
+    reads: bool,
     state: Mutex<State>,
 }
 
 impl Auth {
     pub(super) fn new(credential: Credential, image: ImageName, plain_http: bool) -> Self {
-        Self { credential, image, plain_http, state: Mutex::default() }
+        Self { credential, image, plain_http, reads: false, state: Mutex::default() }
+    }
+
+    /// Asks for the right to pull alone.
+    pub(super) fn only_reads(&mut self) {
+        self.reads = true;
     }
 
     /// How messages name who pushes.
@@ -123,6 +130,7 @@ impl Auth {
             Credential::Anonymous => RegistryError::NoCredentials { host },
             _ if insufficient => RegistryError::NotAllowed {
                 who: self.who(),
+                what: if self.reads { "read" } else { "push to" },
                 host,
                 repository: self.image.repository().into(),
             },
@@ -211,7 +219,8 @@ impl Auth {
             expires_in: Option<u64>,
         }
         const DOING: &str = "fetching a token";
-        let mut scopes = vec![format!("repository:{}:pull,push", self.image.repository())];
+        let actions = if self.reads { "pull" } else { "pull,push" };
+        let mut scopes = vec![format!("repository:{}:{actions}", self.image.repository())];
         scopes.extend(self.state().also_pull.as_ref().map(|from| format!("repository:{from}:pull")));
         // OAuth2 has one list, the other way one parameter each.
         if matches!(self.credential, Credential::IdentityToken(_)) {

@@ -107,8 +107,10 @@ pub enum RegistryError {
         who: String,
     },
     /// The credentials are right, but not for this.
-    #[error("{who} may not push to {repository} on {host}")]
+    #[error("{who} may not {what} {repository} on {host}")]
     NotAllowed {
+        /// `read` or `push to`.
+        what: &'static str,
         /// The user's name, or what kind of token it is.
         who: String,
         /// The registry.
@@ -134,7 +136,21 @@ pub enum RegistryError {
         /// What is wrong.
         why: String,
     },
-    /// What the registry holds is not what was sent.
+    /// The registry answers a request for a part of a blob with the whole of it.
+    #[error("{host} does not serve parts of a blob: asked for a range, it answered with the whole")]
+    NoRanges {
+        /// The host that answered, which may be the registry's storage.
+        host: String,
+    },
+    /// What a name leads to is not an image that can be read here.
+    #[error("{name} is no image for this: {why}")]
+    NoImage {
+        /// The image's name.
+        name: String,
+        /// What it is.
+        why: String,
+    },
+    /// What the registry holds is not what was sent, or what its name says.
     #[error("{what} on {host}: {got} is there, and not {expected}")]
     Mismatch {
         /// The thing compared.

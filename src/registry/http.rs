@@ -96,6 +96,12 @@ impl Http {
         Ok(Self { client, image, base, auth, backoff, answered: AtomicBool::new(false) })
     }
 
+    /// For one who only reads: the right to push is not asked for.
+    pub(super) fn for_reading(mut self) -> Self {
+        self.auth.only_reads();
+        self
+    }
+
     pub(super) fn image(&self) -> &ImageName {
         &self.image
     }

@@ -158,6 +158,12 @@ impl Registry {
         self.network.wait(task, &Meter::default(), work)?
     }
 
+    /// Whether the repository holds a blob, with that size.
+    pub(super) fn has_blob(&self, digest: Digest, size: u64, task: &dyn Task) -> Result<bool, RegistryError> {
+        let work = async { Ok(blob::size(self.http(), digest).await? == Some(size)) };
+        self.network.wait(task, &Meter::default(), work)?
+    }
+
     /// Pushes a small blob out of memory, as an image's configuration.
     pub fn push_bytes(&self, content: Vec<u8>, task: &dyn Task) -> Result<BlobOutcome, RegistryError> {
         let (digest, size) = (Digest::of(&content), content.len() as u64);

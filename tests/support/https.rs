@@ -102,6 +102,9 @@ impl Https {
                         {
                             break;
                         }
+                        if answer.headers.iter().any(|(n, _)| *n == "connection") {
+                            break;
+                        }
                     }
                 });
             }

@@ -368,7 +368,7 @@ impl Volume {
         checked.expect("ntfsresize (package ntfs-3g) is needed").status.success()
     }
 
-    fn put(&self, path: &str, bytes: &[u8]) {
+    pub fn put(&self, path: &str, bytes: &[u8]) {
         let file = self.folder.path().join("content");
         fs::write(&file, bytes).unwrap();
         run(Command::new("ntfscp").args(["-q", "-f"]).arg(&self.path).arg(&file).arg(path));
