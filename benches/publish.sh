@@ -1,5 +1,6 @@
 #!/bin/bash
-# benches/publish.sh DIR [RUNS]: `sealroot package --push` against the best public tools, from one disk to one registry.
+# benches/publish.sh DIR [RUNS]: `sealroot package --push` against the usual recipe and the best public tools, from one
+# disk to one registry.
 #
 # DIR keeps the disk (8 GiB sparse, made once by mkdisk.sh) and holds all that is written meanwhile.
 # Each way is run RUNS times (default 3), in turn, into an empty docker-registry over TLS on loopback
@@ -70,6 +71,39 @@ umoci new --image image:root
 umoci insert --image image:root disk /disk
 skopeo copy --quiet --dest-cert-dir "$3" --authfile "$DOCKER_CONFIG/config.json" oci:image:root "docker://$2"
 S
+cat > "$work/layout.py" <<'S' # FOLDER DIFF_ID: makes FOLDER, with layer.tar.gz in it, an OCI layout
+import hashlib, json, os, sys
+
+folder, diff_id = sys.argv[1:]
+blobs = f"{folder}/blobs/sha256"
+os.makedirs(blobs)
+with open(f"{folder}/layer.tar.gz", "rb") as layer:
+    layer_digest = hashlib.file_digest(layer, "sha256").hexdigest()
+os.rename(f"{folder}/layer.tar.gz", f"{blobs}/{layer_digest}")
+
+def blob(kind, content):
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    open(f"{blobs}/{digest}", "wb").write(data)
+    return {"mediaType": f"application/vnd.oci.image.{kind}.v1+json", "digest": f"sha256:{digest}", "size": len(data)}
+
+size = os.path.getsize(f"{blobs}/{layer_digest}")
+layer = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{layer_digest}", "size": size}
+config = blob("config", {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff_id}"]}})
+manifest = blob("manifest", {"schemaVersion": 2, "config": config, "layers": [layer]})
+manifest["annotations"] = {"org.opencontainers.image.ref.name": "root"}
+json.dump({"schemaVersion": 2, "manifests": [manifest]}, open(f"{folder}/index.json", "w"))
+json.dump({"imageLayoutVersion": "1.0.0"}, open(f"{folder}/oci-layout", "w"))
+S
+cat > "$work/recipe" <<'S' # DISK REF TRUST
+set -euo pipefail
+mkdir disk image
+qemu-img convert -O qcow2 -f raw "$1" disk/disk.qcow2
+qemu-img check -q disk/disk.qcow2
+tar --owner=107 --group=107 --mtime=@0 -cf - disk | tee >(sha256sum > diff_id) | gzip -1 > image/layer.tar.gz
+python3 ../layout.py image "$(cut -d' ' -f1 diff_id)"
+skopeo copy --quiet --dest-cert-dir "$3" --authfile "$DOCKER_CONFIG/config.json" oci:image:root "docker://$2"
+S
 cat > "$work/sealroot" <<'S' # DISK REF TRUST SEALROOT
 set -euo pipefail
 "$4" package --disk "$1" --push "$2" --ca "$3/ca.crt"
@@ -92,7 +126,7 @@ once() {
     printf '%s: %s\n' "$way" "$(tail -1 "$work/$way.times")" >&2
 }
 
-ways=(tools sealroot)
+ways=(recipe tools sealroot)
 [ "${ONLY:-}" = '' ] || ways=("$ONLY")
 cat "$disk" >/dev/null # both find the disk in the page cache as far as it fits
 for _ in $(seq "$runs"); do
@@ -110,7 +144,8 @@ for way in ways:
     rows = [[float(cell) for cell in line.split()] for line in open(f"{work}/{way}.times")]
     medians[way] = [statistics.median(column) for column in zip(*rows)]
     print(f"{way:10}" + "".join(f"{value:13.1f}" for value in medians[way]))
-if len(ways) == 2:
-    ratios = [a / b if b else float("inf") for a, b in zip(medians["tools"], medians["sealroot"])]
-    print(f"{'ratio':10}" + "".join(f"{ratio:13.2f}" for ratio in ratios))
+if len(ways) == 3:
+    for way in ways[:2]:
+        ratios = [a / b if b else float("inf") for a, b in zip(medians[way], medians["sealroot"])]
+        print(f"{way + '/ours':11}" + "".join(f"{ratio:13.2f}" for ratio in ratios))
 P
