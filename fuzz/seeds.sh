@@ -10,42 +10,63 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 case $target in
-    hive)
+    hive | logs)
         python3 "$top/fixtures/empty_hive.py" "$work/empty"
         cp "$work/empty" "$work/setup"
         # shellcheck disable=SC1003 # a backslash, not an escape
         printf '%s\n' 'cd \' 'add Select' 'add Setup' 'cd Select' 'setval 1' Current dword:1 'cd \Setup' \
             'setval 3' SetupType dword:2 CmdLine 'string:oobe\windeploy.exe' UnattendFile 'string:D:\autounattend.xml' commit |
             hivexsh -w "$work/setup"
-        # The target takes the last two bytes for the length of a log file.
-        for hive in empty setup; do { cat "$work/$hive"; printf '\0\0'; } > "$out/$hive"; done
+        cp "$work/setup" "$work/after"
+        # shellcheck disable=SC1003
+        { printf '%s\n' 'cd \Setup' 'add Status' 'cd Status'; for n in $(seq 40); do printf 'add Key%d\n' "$n"; done; echo commit; } |
+            hivexsh -w "$work/after"
+        if [ "$target" = hive ]; then
+            # The last byte is the target's.
+            for hive in empty setup after; do { cat "$work/$hive"; printf '\0'; } > "$out/$hive"; done
+        else
+            for kind in old new old-lost new-lost; do python3 "$top/fuzz/logs.py" "$work/setup" "$work/after" $kind "$out/$kind"; done
+        fi
         ;;
     qcow2)
-        truncate -s 1M "$work/raw"
-        seq 20000 | dd of="$work/raw" bs=64K seek=3 conv=notrunc status=none
-        for options in compat=0.10 compat=1.1 cluster_size=4096 compression_type=zstd; do
-            qemu-img convert -O qcow2 -o "$options" "$work/raw" "$out/plain-$options"
-            qemu-img convert -c -O qcow2 -o "$options" "$work/raw" "$out/compressed-$options"
+        truncate -s 96K "$work/raw"
+        seq 4000 | dd of="$work/raw" bs=16K seek=3 conv=notrunc status=none
+        for options in compat=0.10 compat=1.1 compression_type=zstd; do
+            for size in 512 4096; do
+                qemu-img convert -O qcow2 -o "$options,cluster_size=$size" "$work/raw" "$out/plain-$size-$options"
+                qemu-img convert -c -O qcow2 -o "$options,cluster_size=$size" "$work/raw" "$out/compressed-$size-$options"
+            done
         done
         ;;
     partitions)
+        # The last byte is the target's: which checksums it makes right.
         qemu-img convert -O raw "$top/fixtures/demo/root.qcow2" "$work/raw"
-        head -c 17408 "$work/raw" > "$out/gpt"
+        { head -c 17408 "$work/raw"; printf '\1'; } > "$out/gpt"
         sgdisk -m 1:2:3 "$work/raw" >/dev/null
-        head -c 512 "$work/raw" > "$out/mbr"
+        { head -c 512 "$work/raw"; printf '\0'; } > "$out/mbr"
         truncate -s 64M "$work/4k"
         python3 "$top/fixtures/gpt4096.py" "$work/4k" 16384 256:512:ebd0a0a2-b9e5-4433-87c0-68b6b72699c7:Windows
-        head -c 24576 "$work/4k" > "$out/gpt-4096"
+        { head -c 24576 "$work/4k"; printf '\2'; } > "$out/gpt-4096"
+        truncate -s 40K "$work/small"
+        sgdisk -a 1 -n 1:34:36 -t 1:0700 "$work/small" >/dev/null
+        { cat "$work/small"; printf '\5'; } > "$out/gpt-whole"
+        # A chain of logical partitions.
+        truncate -s 16K "$work/chain"
+        printf '%s\n' 'label: dos' '1,30,E' '2,4,83' '8,4,83' '14,4,83' | sfdisk --quiet "$work/chain" >/dev/null
+        { cat "$work/chain"; printf '\0'; } > "$out/mbr-chain"
         ;;
     ntfs)
-        truncate -s 2M "$work/ntfs"
-        mkntfs -q -Q -F -p 2048 -H 255 -S 63 -c 512 "$work/ntfs" >/dev/null 2>&1
-        mkdir -p "$work/tree/Windows/System32/config"
-        seq 2000 > "$work/tree/Windows/System32/config/SYSTEM"
-        for name in $(seq 30); do echo "$name" > "$work/tree/Windows/a file with a longer name $name"; done
-        wimlib-imagex capture "$work/tree" "$work/wim" --compress=none --no-acls >/dev/null
-        wimlib-imagex apply "$work/wim" 1 "$work/ntfs" >/dev/null
-        cp "$work/ntfs" "$out/small"
+        # What is done (in each folder some answer files go, or all is read), and the target's own volume
+        # (volume.sh) with one byte changed.
+        for what in 000 001 002 160 161 162 200 203; do
+            for which in 000 001 002 003 014; do
+                { printf '%b' "\\0$what\\0$which"; printf '\2\100\0\60\0\0\0\0\0\0\0\0\0\0\0\0'; } > "$out/$what-$which"
+            done
+        done
+        ;;
+    shipped)
+        # How it is read, and the same volume, which is not changed.
+        printf '\0' > "$out/as-made"
         ;;
     layer)
         # Two frames and a seek table, around a tar with a small disk.

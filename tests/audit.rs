@@ -13,6 +13,7 @@ use std::process::{Command, Output};
 
 use ntfs_volume::Mounted;
 use root_disk::{ANSWER_WITH_PASSWORD, RootDisk, SOFTWARE, SYSTEM, Volume, run};
+use rustix::fs::{XattrFlags, setxattr};
 use serde_json::Value;
 
 const SECURITY: &str = "Windows/System32/config/SECURITY";
@@ -456,6 +457,8 @@ fn a_recipe_allows_and_requires() {
         ("", "fail", "warn", 3),
         ("[audit]\nallow = [\"auto-logon\"]", "allowed", "warn", 0),
         ("[audit]\nallow = [\"auto-logon\"]\nrequire = [\"profiles\"]", "allowed", "fail", 3),
+        // What can't be checked does not pass.
+        ("[audit]\nallow = [\"auto-logon\"]\nrequire = [\"lsa-password\"]", "allowed", "warn", 3),
     ] {
         let recipe = write(rules);
         let report = audit(&disk, &["--recipe", recipe.to_str().unwrap()]);
@@ -465,7 +468,9 @@ fn a_recipe_allows_and_requires() {
         for output in [build(&recipe), package(&recipe)] {
             assert_eq!(output.status.code(), Some(code), "{rules}: {}", text(&output.stderr));
             let told = text(&output.stderr);
-            let word = if profile == "fail" {
+            let word = if rules.contains("lsa") {
+                "lsa-password: it can't be checked: there is no SECURITY hive"
+            } else if profile == "fail" {
                 r"profiles: \Users\builder"
             } else {
                 "auto-logon: AutoAdminLogon is 1"
@@ -505,4 +510,109 @@ fn a_recipe_allows_and_requires() {
         assert_eq!(output.status.code(), Some(3), "{rules}");
         assert!(text(&output.stderr).contains(word), "{rules}: {}", text(&output.stderr));
     }
+}
+
+/// Makes the folder `link` of a mounted volume a junction to `target`, as Windows lays one out.
+fn junction(mounted: &Mounted, link: &str, target: &str) {
+    let name: Vec<u8> = format!(r"\??\{target}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let printed: Vec<u8> = target.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let lengths = [8 + name.len() + printed.len() + 4, 0, 0, name.len(), name.len() + 2, printed.len()];
+    let mut data = 0xA000_0003_u32.to_le_bytes().to_vec();
+    lengths.iter().for_each(|length| data.extend((*length as u16).to_le_bytes()));
+    for text in [name, printed] {
+        data.extend(text);
+        data.extend([0, 0]);
+    }
+    let folder = mounted.point.join(link);
+    fs::create_dir_all(&folder).unwrap();
+    setxattr(&folder, "system.ntfs_reparse_data", &data, XattrFlags::empty()).unwrap();
+}
+
+/// Sets UnattendFile in the disk's SYSTEM hive, whatever is in it.
+fn point_at<'d>(disk: &'d RootDisk, pointer: &str) -> &'d RootDisk {
+    let bytes: Vec<_> = pointer.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
+    let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    disk.change_hive(SYSTEM, &[("Setup", &[("UnattendFile", &format!("hex(1):{}", hex.join(",")))])]);
+    disk
+}
+
+fn with_junction(disk: RootDisk, link: &str, target: &str) -> RootDisk {
+    disk.edit_volume(|volume| {
+        let mounted = Mounted::new(volume.path(), "");
+        let folder = mounted.point.join(link);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        junction(&mounted, link, target);
+        mounted.unmount();
+    })
+}
+
+#[test]
+fn nothing_hides_behind_a_pointer_or_a_junction() {
+    let answer: &[(&str, &[u8])] = &[("ProgramData/ans/setup.xml", ANSWER_WITH_PASSWORD.as_bytes())];
+    let base = with_junction(with_files(RootDisk::standard(), answer), "Users/All Users", r"C:\ProgramData");
+    let raw = fs::read(base.path()).unwrap();
+    for pointer in [
+        r"%ProgramData%\ans\setup.xml",
+        r"\??\C:\Windows\..\ProgramData\ans\setup.xml",
+        r"C:\Users\All Users\ans\setup.xml",
+    ] {
+        fs::write(base.path(), &raw).unwrap();
+        let disk = point_at(&base, pointer);
+        expect(&audit(disk, &[]), "answer-file-password", "fail", "setup.xml");
+        let out = disk.folder().join("out.qcow2");
+        let args = ["prepare-sealed-root", "--disk", disk.path().to_str().unwrap(), "--output"];
+        let sealed = sealroot(&[&args[..], &[out.to_str().unwrap()]].concat());
+        assert!(sealed.status.success(), "{}", text(&sealed.stderr));
+        assert!(!Volume::of(&out).has("ProgramData/ans/setup.xml"), "{pointer}");
+        fs::remove_file(&out).unwrap();
+    }
+    fs::write(base.path(), &raw).unwrap();
+    let odd = point_at(&base, "\\\\server\\x.xml\npass    forged   none\u{1b}[2J");
+    expect(&audit(odd, &[]), "pointer-file", "fail", "can't be told");
+    let output = sealroot(&["audit", "--disk", odd.path().to_str().unwrap()]);
+    let told = text(&output.stdout) + &text(&output.stderr);
+    assert!(!told.contains('\u{1b}') && !told.contains("\npass    forged"), "{told}");
+
+    let moved = with_files(RootDisk::standard(), &[("Real/unattend.xml", ANSWER_WITH_PASSWORD.as_bytes())]);
+    let moved = with_junction(moved, "Windows/Panther", r"C:\Real");
+    expect(&audit(&moved, &[]), "answer-file-password", "fail", r"\Real\unattend.xml");
+    let away = with_junction(RootDisk::standard(), "Windows/Panther", r"D:\Panther");
+    expect(&audit(&away, &[]), "answer-file-password", "fail", r"leads to \??\D:\Panther");
+    let users = with_junction(RootDisk::standard(), "Users", r"D:\Users");
+    expect(&audit(&users, &[]), "profiles", "warn", r"\Users leads to");
+    expect(&audit(&users, &[]), "powershell-history", "warn", r"\Users leads to");
+    let inside = with_files(RootDisk::standard(), &[("People/bob/", b"")]);
+    expect(&audit(&with_junction(inside, "Users", r"C:\People"), &[]), "profiles", "warn", "bob");
+
+    // Of whatever type, and whatever the driver's start type is where Windows overrides it.
+    let binary = RootDisk::standard()
+        .hive_values(SOFTWARE, WINLOGON, &[("DefaultPassword", "hex:54,00,4f,00")])
+        .hive_keys(
+            SYSTEM,
+            &[
+                (&format!(r"{}\StartOverride", service("viostor")), &[("0", "dword:00000003")]),
+                (&format!(r"{}\StartOverride", service("vioscsi")), &[("0", "dword:00000003")]),
+            ],
+        );
+    let report = audit(&binary, &[]);
+    expect(&report, "winlogon-password", "fail", "DefaultPassword");
+    expect(&report, "storage-driver", "fail", "Start is 3");
+    let cut = RootDisk::standard();
+    let file = fs::OpenOptions::new().write(true).open(cut.path()).unwrap();
+    file.set_len(fs::metadata(cut.path()).unwrap().len() - (512 << 10)).unwrap();
+    expect(&audit(&cut, &[]), "partition-table", "warn", "backup");
+    // A hive under another name is no answer file, and a file's other names are told.
+    let linked = RootDisk::standard().edit_volume(|volume| {
+        let mounted = Mounted::new(volume.path(), "");
+        let at = |path: &str| mounted.point.join(path);
+        fs::hard_link(at(SYSTEM), at("Windows/Panther/unattend.xml")).unwrap();
+        mounted.unmount();
+    });
+    let patch = linked.folder().join("p");
+    let args = ["prepare-sealed-root", "--disk", linked.path().to_str().unwrap(), "--patch"];
+    let refused = sealroot(&[&args[..], &[patch.to_str().unwrap()]].concat());
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(text(&refused.stderr).contains("hard link of a registry hive"), "{}", text(&refused.stderr));
 }

@@ -32,6 +32,7 @@ fn seal(disk: &RootDisk, args: &[&str]) -> std::path::PathBuf {
     let sealed = disk.folder().join("sealed.qcow2");
     let output = sealroot(&[&["--output", sealed.to_str().unwrap()], args].concat(), disk.path());
     assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("deleted files included"), "{}", stderr(&output));
     sealed
 }
 
@@ -166,6 +167,7 @@ fn qcow2_and_raw_give_one_patch() {
         let output = sealroot(&["--patch", patch.to_str().unwrap()], input);
         assert!(output.status.success(), "{}", stderr(&output));
         assert_eq!(patch.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(stderr(&output).contains("holds the bytes that it replaces"), "{}", stderr(&output));
         patches.push(fs::read(patch).unwrap());
     }
     assert!(!patches[0].is_empty());

@@ -18,7 +18,7 @@ needed='wimlib-imagex:wimtools genisoimage:genisoimage sgdisk:gdisk mkntfs:ntfs-
 fusermount3:fuse3 mcopy:mtools mkfs.vfat:dosfstools hivexsh:libhivex-bin hivexregedit:libwin-hivex-perl
 reged:chntpw qemu-img:qemu-utils skopeo:skopeo umoci:umoci docker-registry:docker-registry
 htpasswd:apache2-utils xmllint:libxml2-utils openssl:openssl python3:python3 shellcheck:shellcheck
-cc:gcc git:git strace:strace losetup:mount zstd:zstd pzstd:zstd'
+cc:gcc git:git strace:strace losetup:mount sfdisk:fdisk mkfs.ext4:e2fsprogs qemu-nbd:qemu-utils zstd:zstd pzstd:zstd'
 missing=()
 for pair in $needed; do has "${pair%%:*}" || missing+=("${pair##*:}"); done
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
@@ -69,22 +69,7 @@ bash tests/readme.sh
 
 step 'fuzz targets, a short run each'
 tool cargo-fuzz 0.13.2
-# cargo-fuzz needs unstable compiler flags; this lets the stable compiler take them.
-export RUSTC_BOOTSTRAP=1
-fuzz=(--fuzz-dir fuzz --target-dir "$target/fuzz")
-cargo fuzz build "${fuzz[@]}"
-for name in $(cargo fuzz list --fuzz-dir fuzz); do
-    corpus=$target/fuzz-corpus/$name
-    bash fuzz/seeds.sh "$name" "$corpus"
-    printf '%s: ' "$name"
-    cargo fuzz run "${fuzz[@]}" "$name" "$corpus" -- -max_total_time="${FUZZ_SECONDS:-10}" -timeout=10 \
-        -max_len=2200000 -rss_limit_mb=1024 >"$target/fuzz-$name.log" 2>&1 || {
-        cat "$target/fuzz-$name.log" >&2
-        exit 1
-    }
-    grep -a '^Done' "$target/fuzz-$name.log"
-done
-unset RUSTC_BOOTSTRAP
+fuzz/hours.sh "${FUZZ_SECONDS:-10}"
 
 step 'examples in the documentation'
 cargo test --locked --doc

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use ntfs_volume::{Mounted, leave_holes, make_volume, noise, path_str, run};
 use sealroot::io::{ReadAt, SourceFile};
-use sealroot::ntfs::{Extent, File, NtfsError, Probe, Reason, Volume, probe};
+use sealroot::ntfs::{Contradiction, Extent, File, NtfsError, Probe, Reason, Volume, probe};
 
 fn open(image: &Path) -> Volume<SourceFile> {
     Volume::open(SourceFile::open(image).unwrap()).unwrap()
@@ -462,6 +462,50 @@ fn a_mirror_that_is_no_copy_is_named() {
         }
         fs::remove_file(image).unwrap();
     }
+}
+
+#[test]
+fn a_name_of_another_directory_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = make_volume(folder.path(), 32 << 20, &["-c", "4096"]);
+    let mounted = Mounted::new(&image, "");
+    mounted.write("Panther/unattend.xml", b"<unattend/>");
+    mounted.unmount();
+    let mut raw = fs::read(&image).unwrap();
+    let name: Vec<u8> = "unattend.xml".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let places: Vec<_> = (0..raw.len() - name.len()).filter(|at| raw[*at..].starts_with(&name)).collect();
+    // In the file's own record and in its directory, after a number that says which directory that is.
+    assert_eq!(places.len(), 2);
+    assert!(open(&image).file("Panther\\unattend.xml").unwrap().is_some());
+    places.iter().for_each(|at| raw[at - 66] ^= 1);
+    fs::write(&image, &raw).unwrap();
+    let volume = open(&image);
+    for error in [volume.list("Panther").unwrap_err(), volume.file("Panther\\unattend.xml").unwrap_err()] {
+        assert!(error.to_string().contains("is of another directory"), "{error}");
+    }
+}
+
+#[test]
+fn a_cluster_of_two_files_is_a_contradiction() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = make_volume(folder.path(), 32 << 20, &["-c", "4096"]);
+    let mounted = Mounted::new(&image, "");
+    for name in ["one", "two"] {
+        mounted.write(name, &noise(1, 20_000));
+    }
+    mounted.unmount();
+    let volume = open(&image);
+    assert_eq!(volume.contradiction().unwrap(), None);
+    let place = |name| volume.file(name).unwrap().unwrap().map(0, 1).unwrap()[0].volume_offset / 4096;
+    let (one, two) = (place("one"), place("two"));
+    let record = volume.file("two").unwrap().unwrap().reference().record;
+    let at = volume.mft().unwrap().map(record * 1024, 1024).unwrap()[0].volume_offset as usize;
+    let mut raw = fs::read(&image).unwrap();
+    // A run of five clusters: the sizes of both numbers, the length, the place.
+    let run = |place: u64| [&[0x21, 5][..], &u16::try_from(place).unwrap().to_le_bytes()].concat();
+    replace(&mut raw[at..at + 1024], &run(two), &run(one));
+    fs::write(&image, &raw).unwrap();
+    assert_eq!(open(&image).contradiction().unwrap(), Some(Contradiction::Shared(record)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::audit_report::AuditReport;
-use super::root_args::{ReplayArgs, SpoolArg, open_disk, tell_scrubbed};
+use super::root_args::{ReplayArgs, SpoolArg, one_line, open_disk};
 use super::{Console, Failure};
 use crate::disk::Disk;
 use crate::io::Overlay;
@@ -31,7 +31,7 @@ pub struct Args {
     /// Print the table of checks: what each asks, why, and what to do.
     #[arg(long, conflicts_with_all = ["disk", "recipe", "spool", "no_replay_logs"])]
     list: bool,
-    /// Print it as JSON.
+    /// Print the audit, or the table, as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +70,10 @@ fn audit_sealed(
     let Some(first_boot) = &policy.first_boot else { return root::audit(disk, policy, replay) };
     match root::seal(disk, first_boot, replay) {
         Ok(sealed) => {
-            tell_scrubbed(&sealed.report, console);
+            for path in sealed.report.answer_files_scrubbed.iter().chain(&sealed.report.answer_files_emptied)
+            {
+                console.note(format!("sealing would remove \\{}", one_line(path)));
+            }
             root::audit(&Overlay::new(disk, sealed.patch), policy, replay)
         }
         Err(RootError::Refused { .. }) => root::audit(disk, policy, replay),

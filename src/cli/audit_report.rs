@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
+use super::root_args::one_line;
 use super::{Console, Exit, Failure};
 use crate::root::audit::Status;
 use crate::root::{Audit, Finding, RootFacts};
@@ -52,7 +53,7 @@ fn facts(facts: &RootFacts) -> String {
     };
     let rows = [
         ("size", format!("{} bytes", facts.virtual_size)),
-        ("pointer", facts.pointer.clone().unwrap_or_else(|| "none".into())),
+        ("pointer", facts.pointer.as_ref().map_or("none".into(), |pointer| one_line(pointer))),
         ("not shipped", not_shipped),
     ];
     rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()

@@ -16,6 +16,7 @@ use super::{Classify, Console, Exit, Failure};
 use crate::build::{self, AnswersError, BuildError, FolderError, Job, Planned};
 use crate::containerdisk::LayoutError;
 use crate::recipe::{self, Recipe};
+use crate::root::RootError;
 
 /// Take a recipe to a digest-pinned image.
 ///
@@ -43,7 +44,8 @@ pub struct Args {
     /// where none is given.
     #[arg(long, value_name = "REFERENCE", num_args = 0..=1)]
     push: Option<Option<String>>,
-    /// Say what would be done, and what is missing for it; exit code 3 when something is.
+    /// Say what would be done, and what stands in its way; exit code 3 when something does, 4 when it is only
+    /// something in a state that nothing is done with.
     #[arg(long)]
     dry_run: bool,
     /// Print the evidence (or the plan) as JSON.
@@ -131,13 +133,15 @@ fn target(given: Option<String>, recipe: &Recipe, console: &Console) -> Result<S
 
 fn dry_run(job: &Job<'_>, push: Option<&str>, json: bool, console: &Console) -> Result<(), Failure> {
     let target = push.map(push_target).transpose()?;
-    let mut stages = Vec::new();
+    let (mut stages, mut exits) = (Vec::new(), Vec::new());
     for Planned { name, what, warnings } in build::plan(job, target.as_ref())? {
         warnings.iter().for_each(|warning| console.warn(warning));
         stages.push(match what {
             Ok(what) => Stage { name, what, obstacle: None, cure: None },
             Err(error) => {
-                let refused = error.exit() == Exit::Refused;
+                exits.push(error.exit());
+                let unfit = matches!(error, BuildError::Root { source: RootError::Unfit { .. }, .. });
+                let refused = unfit || error.exit() == Exit::Refused;
                 let obstacle = if refused { Obstacle::Refused } else { Obstacle::Missing };
                 let cure = error.cure();
                 Stage { name, what: story(&error), obstacle: Some(obstacle), cure }
@@ -149,9 +153,8 @@ fn dry_run(job: &Job<'_>, push: Option<&str>, json: bool, console: &Console) -> 
     } else {
         stages.iter().for_each(|stage| console.result(stage.to_string()));
     }
-    let obstacles: Vec<_> = stages.iter().filter_map(|stage| stage.obstacle).collect();
-    let exit = if obstacles.iter().all(|o| *o == Obstacle::Refused) { Exit::Refused } else { Exit::Rejected };
-    match obstacles.len() {
+    let exit = if exits.iter().all(|exit| *exit == Exit::Refused) { Exit::Refused } else { Exit::Rejected };
+    match exits.len() {
         0 => Ok(()),
         1 => Err(Failure::new(exit, "something stands in the way of this build")),
         n => Err(Failure::new(exit, format!("{n} things stand in the way of this build"))),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::image_source::ImageSource;
 use super::registry_args::RegistryArgs;
-use super::root_args::ReplayArgs;
+use super::root_args::{ReplayArgs, one_line};
 use super::{Console, Exit, Failure};
 use crate::disk;
 use crate::io::ReadAt;
@@ -215,7 +215,7 @@ impl Difference {
             (None, None) => String::new(),
         };
         let line = format!("{:<10} {:<24} {change}", self.section, self.name);
-        line.replace(char::is_control, "\u{fffd}") + "\n"
+        one_line(&line) + "\n"
     }
 }
 

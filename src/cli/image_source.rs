@@ -3,13 +3,14 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::flash_target::Asks;
 use super::registry_args::RegistryArgs;
 use super::{Classify, Console, Exit, Failure};
 use crate::containerdisk::{
     Descriptor, Digest, ImageConfig, Layout, LayoutError, Manifest, PublishedDisk, PublishedDiskError,
     SeekTableError,
 };
-use crate::io::{Interrupted, Progress, ReadAt, SourceFile, Task};
+use crate::io::{Progress, ReadAt, SourceFile};
 use crate::registry::{BlobStream, ImageName, RegistryError, Remote, RemoteBlob, RemoteImage};
 
 /// An image that can be read.
@@ -150,7 +151,7 @@ impl ImageSource {
     pub fn stream(&self, layer: &Descriptor, console: &Console) -> Result<LayerStream<'_>, Failure> {
         match self {
             Self::Registry { remote, .. } => {
-                let stop = Box::new(Stop(console.clone()));
+                let stop = Box::new(Asks(console.clone()));
                 Ok(LayerStream::Remote(Box::new(remote.stream(layer, 0, stop))))
             }
             Self::Layout { layout, .. } => {
@@ -159,15 +160,6 @@ impl ImageSource {
                 Ok(LayerStream::File(file))
             }
         }
-    }
-}
-
-/// Hears of an interrupt while bytes are waited for; who reads them counts them.
-struct Stop(Console);
-
-impl Task for Stop {
-    fn advance(&self, _: u64) -> Result<(), Interrupted> {
-        self.0.interrupted()
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::audit_report::AuditReport;
 use super::image_source::{ImageSource, LayerParts};
 use super::registry_args::RegistryArgs;
-use super::root_args::ReplayArgs;
+use super::root_args::{ReplayArgs, one_line};
 use super::{Console, Exit, Failure};
 use crate::containerdisk::{
     Descriptor, Digest, PublishedDisk, PublishedDiskError, ReadLayerError, SeekTableError, read_layer,
@@ -323,9 +323,8 @@ fn tell(report: &Report<'_>, console: &Console) {
         rows.extend(verified.remark.iter().map(|why| ("remark", format!("no disk as packaged here: {why}"))));
     }
     rows.extend(report.fetched.filter(|_| report.audit.is_some()).map(|fetched| ("fetched", fetched.tell())));
-    let plain = |text: &str| text.replace(char::is_control, "\u{fffd}");
     console.result(
-        rows.iter().map(|(name, value)| format!("{name:<12} {}\n", plain(value))).collect::<String>(),
+        rows.iter().map(|(name, value)| format!("{name:<12} {}\n", one_line(value))).collect::<String>(),
     );
     if let Some(audit) = &report.audit {
         audit.tell(console);

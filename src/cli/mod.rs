@@ -7,6 +7,8 @@ mod audit;
 mod audit_report;
 mod build;
 mod diff;
+mod flash;
+mod flash_target;
 mod image_source;
 mod in_place;
 mod inspect;
@@ -54,6 +56,7 @@ enum Command {
     Inspect(inspect::Args),
     Diff(diff::Args),
     Promote(promote::Args),
+    Flash(Box<flash::Args>),
     RenderImportSecret(render_import_secret::Args),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
@@ -75,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(args, &console),
         Command::Diff(args) => diff::run(args, &console),
         Command::Promote(args) => promote::run(args, &console),
+        Command::Flash(args) => flash::run(*args, &console),
         Command::RenderImportSecret(args) => render_import_secret::run(args, &console),
         Command::Completions(args) => shell::completions(args, &console),
         Command::Man(args) => shell::man(args, &console),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::registry_args::RegistryArgs;
-use super::root_args::{FirstBootArg, ReplayArgs, SpoolArg, drive_letter, open_disk, remark, tell_scrubbed};
+use super::root_args::{FirstBootArg, ReplayArgs, SpoolArg, drive_letter, open_disk, tell_scrubbed};
 use super::upload_args::UploadArgs;
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{Packaging, PublishError, Published, Target, publish};
@@ -94,10 +94,10 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if !args.no_audit {
         let in_disk = |error| Failure::from(error).context(args.disk.display());
         let audit = root::audit(&view, &policy, args.replay.replay()).map_err(in_disk)?;
-        audit.remarks().filter(|finding| !finding.stops()).for_each(|finding| console.warn(remark(finding)));
+        audit.remarks().filter(|finding| !finding.stops()).for_each(|finding| console.warn(finding.remark()));
         let fit = audit.fit().map_err(in_disk)?;
         if fit.facts.pointer.is_none() && policy.first_boot.is_none() {
-            console.note(
+            console.warn(
                 "this root is not sealed, or sealed without a pointer: a clone's first boot looks for no answer CD \
                  (--seal seals it on the way)",
             );
@@ -169,6 +169,9 @@ pub fn tell_volumes(volumes: &[KeptVolume], console: &Console) {
 }
 
 fn tell(published: &Published, layout: Option<&Path>, console: &Console) {
+    if published.volumes.is_empty() {
+        console.note("what file systems call free is shipped as well, deleted files included");
+    }
     tell_volumes(&published.volumes, console);
     console.note(format!("layer: {} bytes", published.layer_size));
     if let Some(layout) = layout {

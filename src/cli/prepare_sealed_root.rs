@@ -36,19 +36,21 @@ pub struct Args {
     /// With --output: compress it, as `qemu-img convert -c` does.
     #[arg(long, requires = "output", conflicts_with_all = ["patch", "in_place", "undo"])]
     compress: bool,
-    /// Write only what sealing changes, for `package --patch`.
+    /// Write only what sealing changes, for `package --patch`. It holds the bytes it replaces, and with them what was
+    /// secret in a cached answer file.
     #[arg(long, value_name = "FILE")]
     patch: Option<PathBuf>,
     /// Change the disk itself; the bytes replaced are kept in DISK.sealroot-undo. Whenever this is stopped, the
     /// next run ends with the old disk or the new one. A disk in use is refused.
     #[arg(long, conflicts_with = "spool")]
     in_place: bool,
-    /// Take back what --in-place did, if the disk was not written to since.
+    /// Take back what --in-place did, if the bytes it wrote are still there. What else was written to the disk since is
+    /// not noticed, and stays.
     #[arg(long, conflicts_with_all = ["first_boot", "sysprep_drive", "remove_pointer", "spool"])]
     undo: bool,
-    /// The drive letter the answer CD will have.
-    #[arg(long, value_name = "LETTER", default_value = "D", value_parser = drive_letter)]
-    sysprep_drive: char,
+    /// The drive letter the answer CD will have [default: D].
+    #[arg(long, value_name = "LETTER", value_parser = drive_letter)]
+    sysprep_drive: Option<char>,
     /// How a clone's first boot finds its answers.
     #[arg(long, value_enum, default_value = "answer-cd")]
     first_boot: FirstBootArg,
@@ -67,8 +69,11 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if args.undo {
         return in_place::undo(&args.disk, args.json, console);
     }
-    let first_boot =
-        if args.remove_pointer { FirstBoot::Nothing } else { args.first_boot.with_drive(args.sysprep_drive) };
+    let first_boot = if args.remove_pointer {
+        FirstBoot::Nothing
+    } else {
+        args.first_boot.with_drive(args.sysprep_drive.unwrap_or('D'))
+    };
     if args.in_place {
         return in_place::seal(&args.disk, &first_boot, args.replay.replay(), args.json, console);
     }
@@ -107,6 +112,15 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
             written.map_err(|e| Failure::from(e).context(&shown))?;
         }
         file.finish()?;
+        if args.patch.is_some() {
+            console.note(format!(
+                "patch {shown}: it holds the bytes that it replaces, keep it as private as those"
+            ));
+        } else {
+            console.note(format!(
+                "sealed root {shown}: with what file systems call free, deleted files included"
+            ));
+        }
     }
     tell_scrubbed(&report, console);
     if args.json {

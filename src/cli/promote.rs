@@ -7,7 +7,7 @@ use super::image_source::ImageSource;
 use super::inspect;
 use super::package::push_target;
 use super::registry_args::TrustArgs;
-use super::root_args::{ReplayArgs, remark};
+use super::root_args::{ReplayArgs, warn_about};
 use super::upload_args::UploadArgs;
 use super::{Console, Exit, Failure};
 use crate::recipe::{self, Recipe};
@@ -58,8 +58,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if args.require_audit {
         let audited = inspect::audit(&source, &policy, &args.replay, console)?;
         console.note(format!("audited: {}", audited.cost()));
-        let findings = audited.audit.remarks();
-        findings.for_each(|finding| console.warn(remark(finding)));
+        warn_about(&audited.audit, console);
         AuditReport::of(&audited.audit).verdict(&args.source, console)?;
     }
     let ImageSource::Registry { remote, image } = &source else {

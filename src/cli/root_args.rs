@@ -9,7 +9,7 @@ use crate::disk::spool::{self, SpoolError};
 use crate::disk::{self, Disk, DiskError};
 use crate::io::PatchError;
 use crate::root::keep::MAX_DISK;
-use crate::root::{Audit, Finding, FirstBoot, LogReplay, RootError, SealReport};
+use crate::root::{Audit, FirstBoot, LogReplay, RootError, SealReport};
 
 /// How a clone's first boot finds its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -93,13 +93,13 @@ impl ReplayArgs {
 /// Says what should be known of a root.
 pub fn warn_about(audit: &Audit, console: &Console) {
     for finding in audit.remarks() {
-        console.warn(remark(finding));
+        console.warn(finding.remark());
     }
 }
 
-/// A finding in one line.
-pub fn remark(finding: &Finding) -> String {
-    format!("{}: {}", finding.check.id, finding.saw)
+/// Text from a disk, which may hold anything, in one line.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// Says what sealing does beside the pointer.
@@ -108,10 +108,13 @@ pub fn tell_scrubbed(report: &SealReport, console: &Console) {
         console.note(format!("{logs} laid over the hive"));
     }
     for path in &report.answer_files_scrubbed {
-        console.note(format!("\\{path}: zeroed and removed"));
+        console.note(format!("\\{}: zeroed and removed", one_line(path)));
+    }
+    for name in &report.other_names_removed {
+        console.warn(format!("{}: went with it", one_line(name)));
     }
     for path in &report.answer_files_emptied {
-        console.warn(format!("\\{path}: zeroed and emptied, not removed"));
+        console.warn(format!("\\{}: zeroed and emptied, not removed", one_line(path)));
     }
 }
 

@@ -33,6 +33,7 @@ mod seek_table;
 mod seekable;
 mod stored;
 mod tar;
+mod unpack;
 mod verify;
 mod whole_layer;
 
@@ -51,5 +52,6 @@ pub use seek_table::{SeekTable, SeekTableError};
 pub use seekable::SeekableTar;
 pub use stored::{Blob, Layout, LayoutError};
 pub use tar::Tar;
+pub use unpack::{UnpackError, unpack};
 pub use verify::{Verified, verify};
 pub use whole_layer::{ReadLayerError, WholeDisk, WholeLayer, WholeTar, read_layer};

@@ -158,14 +158,14 @@ fn check_tar(archive: &mut Archive<impl Read>) -> io::Result<Result<WholeDisk, S
 }
 
 /// What comes through a channel, as something to read.
-struct Pieces {
+pub(super) struct Pieces {
     pieces: Receiver<Vec<u8>>,
     piece: Vec<u8>,
     used: usize,
 }
 
 impl Pieces {
-    fn new(pieces: Receiver<Vec<u8>>) -> Self {
+    pub(super) fn new(pieces: Receiver<Vec<u8>>) -> Self {
         Self { pieces, piece: Vec::new(), used: 0 }
     }
 }

@@ -1,4 +1,4 @@
-//! Disk images and what partitions them: raw, qcow2, GPT and MBR. Read only, but for [`InPlaceDisk`].
+//! Disk images and what partitions them: raw, qcow2, GPT and MBR. Read only, but for [`InPlaceDisk`] and [`targets`].
 
 mod foreign;
 mod in_place;
@@ -6,6 +6,7 @@ mod lock;
 pub mod partitions;
 pub mod qcow2;
 pub mod spool;
+pub mod targets;
 
 use std::fs::Metadata;
 use std::io;

@@ -37,6 +37,12 @@ pub fn recover<R: ReadAt>(hive: R, logs: &[&dyn ReadAt]) -> Result<Recovered<R>,
         let reason = format!("{reason}, and no log file holds what is missing");
         return Err(HiveError::Dirty { reason });
     }
+    // What a hive is longer by, its last writer wrote to the logs: no sizes out of thin air.
+    let (longer, held) = (recovery.draft.outgrown(), logs.iter().map(|log| log.size()).sum::<u64>());
+    if longer > held {
+        let reason = format!("its log files make it {longer} bytes longer, but have only {held} themselves");
+        return Err(HiveError::Dirty { reason });
+    }
     recovery.finish()
 }
 

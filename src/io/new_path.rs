@@ -159,6 +159,7 @@ pub(super) fn appear(temporary: &Path, path: &Path) -> io::Result<()> {
 pub struct NewFile {
     temporary: tempfile::NamedTempFile,
     path: PathBuf,
+    replace: bool,
     // Last, so that it is dropped after the temporary is gone.
     counted: Counted,
 }
@@ -167,9 +168,19 @@ impl NewFile {
     /// Begins the file that will appear at `path`, which must not exist.
     pub fn create(path: &Path, privacy: Privacy) -> Result<Self, NewPathError> {
         refuse_existing(path)?;
+        Self::begin(path, privacy, false)
+    }
+
+    /// As [`NewFile::create`], in place of a file that may be there: it stays until the new one is whole. For what
+    /// the user asked for in as many words.
+    pub fn replace(path: &Path, privacy: Privacy) -> Result<Self, NewPathError> {
+        Self::begin(path, privacy, true)
+    }
+
+    fn begin(path: &Path, privacy: Privacy, replace: bool) -> Result<Self, NewPathError> {
         let counted = Counted::new();
         let temporary = unfinished(path, privacy)?;
-        Ok(Self { temporary, path: path.into(), counted })
+        Ok(Self { temporary, path: path.into(), replace, counted })
     }
 
     /// The open file.
@@ -179,8 +190,12 @@ impl NewFile {
 
     /// Syncs the file and gives it its name.
     pub fn finish(self) -> Result<(), NewPathError> {
-        let Self { temporary, path, counted: _counted } = self;
+        let Self { temporary, path, replace, counted: _counted } = self;
         temporary.as_file().sync_all().map_err(NewPathError::io(&path))?;
+        if replace {
+            temporary.persist(&path).map_err(|e| NewPathError::io(&path)(e.error))?;
+            return File::open(folder_of(&path)).and_then(|f| f.sync_all()).map_err(NewPathError::io(&path));
+        }
         // On an error the temporary is dropped, and with it the file.
         appear(temporary.path(), &path).map_err(NewPathError::io(&path))?;
         // The name it had is gone, so there is nothing left to delete.

@@ -25,13 +25,15 @@ pub(super) struct Claim {
     pub record: u64,
 }
 
-/// Where the bitmaps of a volume call something free that is not.
+/// Where the bitmaps of a volume call something free that is not, or its files contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contradiction {
     /// The file record with this number is in use; $MFT's bitmap says it is not.
     Record(u64),
     /// The file record with this number uses a cluster that $Bitmap calls free.
     Clusters(u64),
+    /// The file record with this number uses a cluster that another one does, or uses it twice.
+    Shared(u64),
 }
 
 impl fmt::Display for Contradiction {
@@ -43,6 +45,9 @@ impl fmt::Display for Contradiction {
             Self::Clusters(record) => {
                 write!(f, "its $Bitmap calls clusters free that file record {record} uses")
             }
+            Self::Shared(record) => {
+                write!(f, "its file record {record} uses clusters that are another's too, or uses them twice")
+            }
         }
     }
 }
@@ -51,7 +56,8 @@ impl<R: ReadAt> Volume<R> {
     /// The first contradiction found between the volume's bitmaps and its files; `None` where there is none.
     ///
     /// Every record in use is looked at, and every attribute of it that has clusters: all of $MFT is read. A volume
-    /// that was shut down in peace has none; a disk error, or a tool that wrote to it, can make one.
+    /// that was shut down in peace has none; a disk error, or a tool that wrote to it, can make one. Clusters
+    /// that two files have may be missed where a million runs lie between them in $MFT.
     pub fn contradiction(&self) -> Result<Option<Contradiction>, NtfsError> {
         let geometry = &self.mft.geometry;
         let own = self.mft.stream.runs_from(0);
@@ -86,12 +92,12 @@ impl<R: ReadAt> Volume<R> {
                 }
             }
             if used.len() >= BATCH
-                && let Some(record) = self.first_in_free(&mut used)?
+                && let Some(contradiction) = self.compare(&mut used)?
             {
-                return Ok(Some(Contradiction::Clusters(record)));
+                return Ok(Some(contradiction));
             }
         }
-        Ok(self.first_in_free(&mut used)?.map(Contradiction::Clusters))
+        self.compare(&mut used)
     }
 
     /// The first file found to use a cluster that $Bitmap calls free, of the file system's own and of those with
@@ -110,18 +116,19 @@ impl<R: ReadAt> Volume<R> {
         self.mft.first_free(claims)
     }
 
-    /// Compares these runs with $Bitmap, and empties the list.
-    fn first_in_free(&self, used: &mut Vec<Claim>) -> Result<Option<u64>, NtfsError> {
+    /// Compares these runs with each other and with $Bitmap, and empties the list.
+    fn compare(&self, used: &mut Vec<Claim>) -> Result<Option<Contradiction>, NtfsError> {
         used.sort_unstable_by_key(|claim| (claim.clusters.start, claim.clusters.end, claim.record));
         let mut bitmap = self.bitmap()?;
         let mut compared = 0;
         for Claim { clusters, record } in used.drain(..) {
-            // No cluster is compared twice, however many records claim it.
-            let start = clusters.start.max(compared);
-            if start < clusters.end && !bitmap.all_allocated(start..clusters.end)? {
-                return Ok(Some(record));
+            if clusters.start < compared {
+                return Ok(Some(Contradiction::Shared(record)));
             }
-            compared = compared.max(clusters.end);
+            compared = clusters.end;
+            if !bitmap.all_allocated(clusters)? {
+                return Ok(Some(Contradiction::Clusters(record)));
+            }
         }
         Ok(None)
     }

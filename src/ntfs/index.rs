@@ -193,6 +193,14 @@ impl<'m, R: ReadAt> Index<'m, R> {
         key.file()
     }
 
+    /// What a key of a directory says; it carries that directory's number.
+    fn own_entry(&self, key: &Key<'_>) -> Result<Entry, NtfsError> {
+        if FileReference::from_raw(le64(key.file_name(), 0)).record != self.record {
+            return Err(self.damaged("a name in its index is of another directory"));
+        }
+        Ok(key.entry())
+    }
+
     /// The entry with that name, in whatever case.
     pub(super) fn find(&self, upcase: &Upcase, name: &[u16]) -> Result<Option<Entry>, NtfsError> {
         let mut node = self.root.clone();
@@ -202,7 +210,7 @@ impl<'m, R: ReadAt> Index<'m, R> {
             for key in self.keys(&node, header)? {
                 if !key.is_last() {
                     match upcase.compare(name, &key.name()) {
-                        Ordering::Equal => return Ok(Some(key.entry())),
+                        Ordering::Equal => return self.own_entry(&key).map(Some),
                         Ordering::Greater => continue,
                         Ordering::Less => {}
                     }
@@ -240,7 +248,7 @@ impl<'m, R: ReadAt> Index<'m, R> {
                 self.walk(&self.node(child)?, 24, depth - 1, seen, entries)?;
             }
             if !key.is_last() && key.file_name()[65] != DOS_NAME {
-                entries.push(key.entry());
+                entries.push(self.own_entry(&key)?);
             }
         }
         Ok(())

@@ -159,7 +159,12 @@ impl<R: ReadAt> Volume<R> {
     }
 
     fn is_hibernated(&self) -> Result<bool, NtfsError> {
-        let Some(file) = self.file("hiberfil.sys")? else { return Ok(false) };
+        let file = match self.file("hiberfil.sys") {
+            Ok(Some(file)) => file,
+            // A folder of that name is nobody's memory.
+            Ok(None) | Err(NtfsError::IsDirectory { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
         let mut signature = [0; 4];
         if file.size() < signature.len() as u64 {
             return Ok(false);

@@ -26,6 +26,8 @@ const MAX_SIZE: u64 = 32 << 20;
 const MAX_NAMES: usize = 2048;
 /// The folder of the file system's later files.
 const EXTEND_RECORD: u64 = 11;
+/// The namespace of 8.3 names that stand beside another.
+const DOS_NAME: u8 = 2;
 const STANDARD_INFORMATION: u32 = 0x10;
 const SECURITY_DESCRIPTOR: u32 = 0x50;
 const EA_INFORMATION: u32 = 0xd0;
@@ -39,6 +41,8 @@ pub struct Unlinked {
     pub changes: Vec<Change>,
     /// Why its names stay, with nothing in it; `None`: it is gone.
     pub emptied: Option<&'static str>,
+    /// The names that go with it, without their folders; 8.3 names are left out.
+    pub names: Vec<String>,
 }
 
 /// Works out what of the volume on `partition` changes when a file goes, under all its names.
@@ -48,10 +52,10 @@ pub struct Unlinked {
 pub fn unlink(partition: &dyn ReadAt, file: FileReference) -> Result<Unlinked, NtfsError> {
     let target = Target::of(&open(partition)?, file)?;
     if let Some(changes) = target.remove(partition)? {
-        return Ok(Unlinked { changes, emptied: None });
+        return Ok(Unlinked { changes, emptied: None, names: target.names });
     }
     let why = "its directory's index has no room to be put together anew";
-    Ok(Unlinked { changes: target.empty(partition)?, emptied: Some(why) })
+    Ok(Unlinked { changes: target.empty(partition)?, emptied: Some(why), names: target.names })
 }
 
 fn open<R: ReadAt>(volume: R) -> Result<Mft<R>, NtfsError> {
@@ -66,6 +70,7 @@ struct Target {
     records: Vec<FileRecord>,
     /// How many names it has in each directory.
     parents: BTreeMap<FileReference, usize>,
+    names: Vec<String>,
     /// $ObjId, where that knows the file.
     object_ids: Option<FileReference>,
 }
@@ -82,7 +87,7 @@ impl Target {
         }
         let records = mft.records_of(&base)?;
         let mut parents: BTreeMap<FileReference, usize> = BTreeMap::new();
-        let mut has_object_id = false;
+        let (mut has_object_id, mut names) = (false, Vec::new());
         for record in &records {
             for found in attributes(record)? {
                 match found.kind {
@@ -93,6 +98,12 @@ impl Target {
                     FILE_NAME => match found.body {
                         Body::Resident(value) if value.len() >= 66 => {
                             *parents.entry(FileReference::from_raw(le64(value, 0))).or_default() += 1;
+                            let units: Vec<u16> =
+                                value[66..].chunks_exact(2).map(|pair| le16(pair, 0)).collect();
+                            let name = &units[..units.len().min(usize::from(value[64]))];
+                            if value[65] != DOS_NAME {
+                                names.push(String::from_utf16_lossy(name));
+                            }
                         }
                         _ => return Err(base.damaged("one of its names is too short")),
                     },
@@ -126,7 +137,7 @@ impl Target {
             }
             None => None,
         };
-        Ok(Self { file, records, parents, object_ids })
+        Ok(Self { file, records, parents, names, object_ids })
     }
 
     /// The changes that unlink it; `None`: an index has no room.

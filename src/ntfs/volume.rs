@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::attribute::{BITMAP, DATA, REPARSE_POINT};
+use super::attribute::{BITMAP, DATA, REPARSE_POINT, attributes};
 use super::attribute_list::Mft;
 use super::boot::Geometry;
 use super::index::Index;
-use super::record::{FileRecord, le32};
+use super::record::{FileRecord, le16, le32};
 use super::upcase::Upcase;
 use super::{Bitmap, Entry, File, FileReference, NtfsError};
 use crate::io::ReadAt;
@@ -162,6 +162,48 @@ impl<R: ReadAt> Volume<R> {
             return Err(record.damaged("its reparse point is too short"));
         }
         Ok(Some(le32(&value, 0)))
+    }
+
+    /// Where a junction or a symbolic link leads, as Windows has it (`\\??\\C:\\ProgramData`); `None` for another
+    /// kind of reparse point, a relative link, and for what is none.
+    ///
+    /// [MS-FSCC] 2.1.2.4 and 2.1.2.5: tag, length, 2 bytes; then offset and length of the name, of the printed name,
+    /// flags in a link (1: relative), and the names in UTF-16.
+    pub fn link_target(&self, path: &str) -> Result<Option<String>, NtfsError> {
+        const JUNCTION: u32 = 0xA000_0003;
+        const LINK: u32 = 0xA000_000C;
+        let Some((parent, name)) = path.rsplit_once('\\').or(Some(("", path))) else { return Ok(None) };
+        let Some(folder) = self.resolve(parent)? else { return Ok(None) };
+        let name: Vec<u16> = name.encode_utf16().collect();
+        let Some(entry) = Index::open(&self.mft, &folder)?.find(&self.upcase, &name)? else {
+            return Ok(None);
+        };
+        let record = self.referenced(entry.file)?;
+        let Some(point) = self.mft.stream(&record, REPARSE_POINT, &[])? else { return Ok(None) };
+        let value = point.read_all(&self.mft.volume, &self.mft.geometry, MAX_REPARSE)?;
+        if value.len() < 20 {
+            return Ok(None);
+        }
+        let names = match le32(&value, 0) {
+            JUNCTION => 16,
+            LINK if le32(&value, 16) & 1 == 0 => 20,
+            _ => return Ok(None),
+        };
+        let start = names + usize::from(le16(&value, 8));
+        let Some(target) = value.get(start..start + usize::from(le16(&value, 10))) else { return Ok(None) };
+        let units: Vec<u16> = target.chunks_exact(2).map(|pair| le16(pair, 0)).collect();
+        Ok(Some(String::from_utf16_lossy(&units)))
+    }
+
+    /// Whether a file has alternate data streams.
+    pub fn has_named_streams(&self, file: FileReference) -> Result<bool, NtfsError> {
+        let base = self.referenced(file)?;
+        for record in self.mft.records_of(&base)? {
+            if attributes(&record)?.iter().any(|found| found.kind == DATA && !found.name.is_empty()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn open_file(&self, record: &FileRecord) -> Result<File<'_, R>, NtfsError> {

@@ -176,7 +176,8 @@ pub(super) fn check_id(severity: Severity) -> impl Fn(&str) -> Result<&'static s
     move |text| match by_id(text) {
         Some(check) if check.severity == severity => Ok(check.id),
         Some(Check { severity: Severity::Refuse, .. }) => {
-            Err(Fault::new("this check can't be changed: nothing is done with a root that does not pass it"))
+            Err(Fault::new("this check can't be changed: nothing is done with a root that does not pass it")
+                .help("leave it out"))
         }
         Some(Check { severity: Severity::Fail, .. }) => {
             Err(Fault::new("this check stops a build in any case").help("leave it out"))

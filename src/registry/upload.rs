@@ -204,6 +204,8 @@ impl<'t> Upload<'t> {
             // It may have become smaller.
             let size = self.target.chunk().unwrap_or(MIN_CHUNK);
             if rest.is_empty() {
+                // Even empty, it holds on to what it was part of.
+                drop(std::mem::take(&mut rest));
                 let mut filled = Vec::with_capacity(size);
                 loop {
                     let fits = over.len().min(size - filled.len());

@@ -68,6 +68,20 @@ pub enum RootError {
         /// Why.
         source: NtfsError,
     },
+    /// More than any Windows keeps.
+    #[error(
+        "there are {found} cached answer files, more than any Windows keeps; delete those that are not wanted"
+    )]
+    TooManyAnswerFiles {
+        /// How many.
+        found: usize,
+    },
+    /// An answer file's name belongs to a registry hive as well.
+    #[error("\\{path} is a hard link of a registry hive; delete that name in Windows")]
+    LinkedHive {
+        /// The name.
+        path: String,
+    },
     /// The edits don't make a patch.
     #[error(transparent)]
     Patch(#[from] PatchError),

@@ -41,6 +41,9 @@ impl HiveFile {
         logs: ["Windows\\System32\\config\\SECURITY.LOG1", "Windows\\System32\\config\\SECURITY.LOG2"],
     };
 
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::SYSTEM, Self::SOFTWARE, Self::SECURITY];
+
     /// The hive's path and its logs'.
     pub fn paths(self) -> [&'static str; 3] {
         [self.path, self.logs[0], self.logs[1]]
@@ -100,7 +103,9 @@ impl<'v, 'd> RootHive<'v, 'd> {
         let mut logs = Vec::new();
         if replay == LogReplay::Replay {
             for path in file.logs {
-                logs.extend(windows.file(path)?);
+                if windows.has_file(path)? {
+                    logs.extend(windows.file(path)?);
+                }
             }
         }
         let logs: Vec<&dyn ReadAt> = logs.iter().map(|log| log as &dyn ReadAt).collect();

@@ -40,15 +40,20 @@ impl<'v, 'd> Installation<'v, 'd> {
         let here = self.cached.files.iter().filter(|file| file.partition == own);
         let mut records: Vec<u64> = here.map(|file| file.file.record).collect();
         for path in [HiveFile::SYSTEM, HiveFile::SOFTWARE].into_iter().flat_map(HiveFile::paths) {
-            records.extend(self.windows.file(path)?.map(|file| file.reference().record));
+            if self.windows.has_file(path)? {
+                records.extend(self.windows.file(path)?.map(|file| file.reference().record));
+            }
         }
         Ok(records)
     }
 
     /// A path in the control set that Windows uses, which it calls CurrentControlSet when it runs.
     pub fn in_control_set(&self, path: &str) -> Result<String, RootError> {
-        // Where the key is missing, there is one set only.
-        let number = self.system.number("Select", "Current")?.unwrap_or(1);
+        // The loader starts the default one and calls it current; where both are missing, there is one set only.
+        let number = match self.system.number("Select", "Default")? {
+            Some(number) => number,
+            None => self.system.number("Select", "Current")?.unwrap_or(1),
+        };
         Ok(format!("ControlSet{number:03}\\{path}"))
     }
 }

@@ -12,6 +12,7 @@ mod hives;
 mod installation;
 mod inventory;
 pub mod keep;
+mod pointer;
 mod scrub;
 mod seal;
 mod walk;

@@ -15,6 +15,8 @@ pub struct Scrubbed {
     pub removed: Vec<String>,
     /// Zeroed, but the names stay.
     pub emptied: Vec<String>,
+    /// Other names that went with them.
+    pub other_names: Vec<String>,
 }
 
 /// Removes the files from the disk as `draft` has it, one after the other: they share directories and bitmaps.
@@ -42,6 +44,12 @@ pub fn scrub(
         for change in unlinked.changes {
             let offset = partition.start + change.offset;
             draft.write(offset, &change.bytes).map_err(|source| PatchError::Read { offset, source })?;
+        }
+        if unlinked.names.len() > paths.len() {
+            // Of a name that was searched for there is a path already.
+            let ends = |name: &str, path: &str| path.rsplit('\\').next() == Some(name);
+            let others = unlinked.names.into_iter().filter(|name| !paths.iter().any(|path| ends(name, path)));
+            scrubbed.other_names.extend(others.map(|name| format!("{name} (a hard link of {})", paths[0])));
         }
         let into = if unlinked.emptied.is_some() { &mut scrubbed.emptied } else { &mut scrubbed.removed };
         into.extend(paths.into_iter().map(str::to_owned));

@@ -73,6 +73,8 @@ pub struct SealReport {
     pub answer_files_scrubbed: Vec<String>,
     /// Cached answer files whose bytes are zeroed but whose names stay, empty, by path.
     pub answer_files_emptied: Vec<String>,
+    /// Other names of those files, which went with them.
+    pub other_names_removed: Vec<String>,
 }
 
 /// Works out the patch for the root on `disk`; refuses one in a state in which nothing may be done with it.
@@ -86,8 +88,10 @@ pub fn seal(disk: &dyn ReadAt, first_boot: &FirstBoot, replay: LogReplay) -> Res
     let mut findings = Findings::new(&policy);
     check_safety(&installation, &facts, &mut findings)?;
     refuse(&findings.finish())?;
-    let files: Vec<_> =
-        installation.cached.files.iter().filter(|file| !first_boot.keeps(file)).cloned().collect();
+    let cached = installation.cached.files.iter();
+    // What can't be edited stays, and is for the audit of the sealed root to judge.
+    let files: Vec<_> = cached.filter(|file| file.editable && !first_boot.keeps(file)).cloned().collect();
+    refuse_hives(&windows, &files)?;
     let replayed = installation.system.replayed();
     let mut draft = Draft::new(disk);
     let scrubbed = scrub(&mut draft, &windows.table, &files)?;
@@ -102,8 +106,24 @@ pub fn seal(disk: &dyn ReadAt, first_boot: &FirstBoot, replay: LogReplay) -> Res
         replayed,
         answer_files_scrubbed: scrubbed.removed,
         answer_files_emptied: scrubbed.emptied,
+        other_names_removed: scrubbed.other_names,
     };
     Ok(Sealed { facts, patch, report })
+}
+
+/// Files go under all their names, so none of them may be a hive's.
+fn refuse_hives(windows: &WindowsVolume<'_>, files: &[AnswerFile]) -> Result<(), RootError> {
+    for hive in HiveFile::ALL {
+        if !windows.has_file(hive.path)? {
+            continue;
+        }
+        let reference = windows.needed_file(hive.path)?.reference();
+        let same = |file: &&AnswerFile| file.partition == windows.partition.number && file.file == reference;
+        if let Some(linked) = files.iter().find(same) {
+            return Err(RootError::LinkedHive { path: linked.path.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// Sets the pointer in the SYSTEM hive, or takes it away. What the hive's logs hold is written with it.

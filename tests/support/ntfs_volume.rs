@@ -62,7 +62,17 @@ impl Mounted {
     }
 
     pub fn unmount(mut self) {
-        run("fusermount3", &["-u", path_str(&self.point)]);
+        // A process that another test starts at this moment may hold the mount until it has become that program.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let done = Command::new("fusermount3").args(["-u", path_str(&self.point)]).output().unwrap();
+            if done.status.success() {
+                break;
+            }
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(said.contains("busy") && Instant::now() < deadline, "fusermount3: {said}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
         self.child.wait().unwrap();
     }
 }

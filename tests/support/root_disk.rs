@@ -109,7 +109,13 @@ impl RootDisk {
 
     /// As `hive_values`, for several keys.
     pub fn hive_keys(self, hive: &str, keys: &[(&str, &[(&str, &str)])]) -> Self {
-        self.edit_volume(|volume| {
+        self.change_hive(hive, keys);
+        self
+    }
+
+    /// As `hive_keys`, of a disk that is used again.
+    pub fn change_hive(&self, hive: &str, keys: &[(&str, &[(&str, &str)])]) {
+        self.change_volume(|volume| {
             let name = Path::new(hive).file_name().unwrap().to_str().unwrap();
             let file = volume.folder.path().join(name);
             fs::write(&file, volume.cat(hive)).unwrap();
@@ -128,7 +134,7 @@ impl RootDisk {
             let prefix = format!("HKEY_LOCAL_MACHINE\\{name}");
             run(Command::new("hivexregedit").args(["--merge", "--prefix", &prefix]).arg(&file).arg(&script));
             volume.put(hive, &fs::read(&file).unwrap());
-        })
+        });
     }
 
     /// The hive was not written out whole: its two sequence numbers differ, and there is no log.
@@ -249,12 +255,16 @@ impl RootDisk {
 
     /// Lets `edit` change the NTFS volume, then writes what changed back into the disk.
     pub fn edit_volume(self, edit: impl FnOnce(&Volume)) -> Self {
+        self.change_volume(edit);
+        self
+    }
+
+    fn change_volume(&self, edit: impl FnOnce(&Volume)) {
         let volume = Volume::of(&self.path);
         edit(&volume);
         let from = File::open(&volume.path).unwrap();
         let to = OpenOptions::new().read(true).write(true).open(&self.path).unwrap();
         copy_what_differs(&from, 0, &to, volume.start, from.metadata().unwrap().len());
-        self
     }
 }
 

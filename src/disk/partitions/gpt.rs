@@ -45,7 +45,10 @@ pub(super) fn read_table(
             continue;
         }
         match read_at(disk, sector_size, 1) {
-            Ok(partitions) => return Ok(Some(table(sector_size, partitions, None))),
+            Ok(partitions) => {
+                let backup_damage = check_backup(disk, sector_size, &partitions)?;
+                return Ok(Some(PartitionTable { backup_damage, ..table(sector_size, partitions, None) }));
+            }
             Err(error @ PartitionError::Read { .. }) => return Err(error),
             Err(error) => damage = damage.or(Some(error.to_string())),
         }
@@ -70,7 +73,25 @@ pub(super) fn read_table(
 }
 
 fn table(sector_size: u32, partitions: Vec<Partition>, primary_damage: Option<String>) -> PartitionTable {
-    PartitionTable { scheme: Scheme::Gpt, sector_size, partitions, primary_damage }
+    PartitionTable { scheme: Scheme::Gpt, sector_size, partitions, primary_damage, backup_damage: None }
+}
+
+/// What is wrong with the copy at the disk's end, beside a sound primary.
+fn check_backup(
+    disk: &dyn ReadAt,
+    sector_size: u32,
+    primary: &[Partition],
+) -> Result<Option<String>, PartitionError> {
+    let last = disk.size() / u64::from(sector_size) - 1;
+    if !has_signature(disk, last * u64::from(sector_size))? {
+        return Ok(Some("no GPT header in the disk's last sector".to_owned()));
+    }
+    match read_at(disk, sector_size, last) {
+        Ok(partitions) if partitions == primary => Ok(None),
+        Ok(_) => Ok(Some("it names other partitions".to_owned())),
+        Err(error @ PartitionError::Read { .. }) => Err(error),
+        Err(error) => Ok(Some(error.to_string())),
+    }
 }
 
 fn has_signature(disk: &dyn ReadAt, offset: u64) -> Result<bool, PartitionError> {

@@ -88,5 +88,12 @@ pub(super) fn read_table(disk: &dyn ReadAt, first: &[u8]) -> Result<PartitionTab
         }
     }
     partitions.sort_by_key(|partition| partition.number);
-    Ok(PartitionTable { scheme: Scheme::Mbr, sector_size: SECTOR as u32, partitions, primary_damage: None })
+    let sector_size = SECTOR as u32;
+    Ok(PartitionTable {
+        scheme: Scheme::Mbr,
+        sector_size,
+        partitions,
+        primary_damage: None,
+        backup_damage: None,
+    })
 }

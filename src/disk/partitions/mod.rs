@@ -74,6 +74,8 @@ pub struct PartitionTable {
     pub partitions: Vec<Partition>,
     /// Why the backup at the disk's end was read instead, where it was.
     pub primary_damage: Option<String>,
+    /// What is wrong with the backup, where the primary is sound.
+    pub backup_damage: Option<String>,
 }
 
 /// Why no partition table can be read.

@@ -6,6 +6,7 @@
 mod cache;
 mod header;
 mod in_place;
+mod stream;
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -16,6 +17,7 @@ use crate::io::ReadAt;
 use cache::Cache;
 use header::{Compression, Header};
 pub use in_place::{Extent, NotInPlace, Writable};
+pub use stream::{Qcow2Stream, StreamError};
 
 /// What one lookup reads of a second-level table, at most.
 const L2_SLICE: u64 = 64 << 10;

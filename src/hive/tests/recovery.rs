@@ -1,6 +1,6 @@
 //! Dirty hives and their logs.
 
-use super::super::{Hive, HiveError, recover};
+use super::super::{Hive, HiveError, marvin32, recover};
 use super::judges::{hivexml, hivexregedit, ours};
 use super::{apply, empty_hive, real_hive, real_hives, structure};
 use crate::io::ReadAt;
@@ -141,6 +141,28 @@ fn a_hive_that_its_logs_made_longer_is_read_but_not_edited() {
         matches!(error, HiveError::Outgrown { missing } if missing == 12_591_104 - 12_398_592),
         "{error}"
     );
+}
+
+#[test]
+fn a_log_can_add_no_more_than_it_holds() {
+    let mut hive = empty_hive(5, 1, 0);
+    let log = hive[..512].to_vec();
+    hive[4] = 2;
+    // One page, and room for what it does not hold.
+    let with_bins = |bins: u32| {
+        let mut entry = b"HvLE".to_vec();
+        entry.extend([5120, 0, 1, bins, 1, 0, 0, 0, 0, 0, 4096].iter().flat_map(|word| word.to_le_bytes()));
+        entry.extend(&hive[4096..]);
+        entry.resize(5120, 0);
+        let hash = marvin32::hash(&entry[40..]);
+        entry[24..32].copy_from_slice(&hash.to_le_bytes());
+        let hash = marvin32::hash(&entry[..32]);
+        entry[32..40].copy_from_slice(&hash.to_le_bytes());
+        [log.clone(), entry].concat()
+    };
+    assert_eq!(recover(&hive, &[&with_bins(4096)]).unwrap().replayed(), 1);
+    let error = recover(&hive, &[&with_bins(1 << 30)]).unwrap_err();
+    assert!(error.to_string().contains("1073737728 bytes longer, but have only 5632"), "{error}");
 }
 
 #[test]

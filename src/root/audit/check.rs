@@ -178,7 +178,7 @@ checks! {
         "Whoever pulls the image reads it."
         "seal it, which scrubs the file, or delete it in Windows before it is generalised"
     ANSWER_FILES Warn "answer-files"
-        "No answer file is cached where Setup or sysprep looks for one."
+        "No answer file, not even one without a password, is cached where Setup or sysprep looks for one."
         "Setup may use it at a clone's first boot, before or beside the clone's own."
         "seal it, which scrubs the file, or delete it in Windows before it is generalised"
     AUTO_LOGON Fail "auto-logon"

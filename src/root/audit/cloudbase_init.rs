@@ -19,6 +19,8 @@ const FOLDER: &str = "Program Files\\Cloudbase Solutions\\Cloudbase-Init";
 /// Where it remembers what has run: a key an instance, or none, with one named Plugins below.
 const REMEMBERED: [&str; 2] =
     ["Cloudbase Solutions\\Cloudbase-Init", "Wow6432Node\\Cloudbase Solutions\\Cloudbase-Init"];
+/// What the names of its services for NoCloud seeds begin with.
+const NO_CLOUD: &str = "cloudbaseinit.metadata.services.nocloudservice.";
 /// A configuration is a few KiB.
 const MAX_CONF: u64 = 1 << 20;
 
@@ -72,12 +74,13 @@ fn no_cloud(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) ->
             return Ok(());
         }
     };
-    let services = settings(&text).into_iter().find(|(key, _)| key == "metadata_services");
+    // The last one counts.
+    let services = settings(&text).into_iter().rfind(|(key, _)| key == "metadata_services");
     match services {
         None => findings
             .object(&CLOUDBASE_NOCLOUD, "metadata_services is not set, and the default has no NoCloud"),
         Some((_, services)) => {
-            let named = services.to_ascii_lowercase().contains("nocloudservice.");
+            let named = services.split(',').any(|service| service.trim().starts_with(NO_CLOUD));
             let saw = if named { "metadata_services names it" } else { "metadata_services does not name it" };
             findings.judge(&CLOUDBASE_NOCLOUD, named, saw);
         }

@@ -1,8 +1,8 @@
 //! Drivers and services that a clone needs on KubeVirt.
 
 use super::super::RootError;
-use super::super::answer_files::path_on_windows_volume;
 use super::super::installation::Installation;
+use super::super::pointer::{Place, place};
 use super::Findings;
 use super::check::{Check, DEVICE_ENCRYPTION, GUEST_AGENT, NETWORK_DRIVER, SERIAL_DRIVER, STORAGE_DRIVER};
 
@@ -30,8 +30,8 @@ pub(super) struct Service {
     pub start: Option<u32>,
     /// Its program or driver, as a path on the Windows volume.
     image: String,
-    /// Whether that is there.
-    image_is_there: bool,
+    /// Its size in bytes; `None`: it is not there.
+    size: Option<u64>,
 }
 
 impl Service {
@@ -42,14 +42,23 @@ impl Service {
         let image = key.string("ImagePath")?.filter(|path| !path.is_empty());
         // A driver that names no file is looked for by its service's name.
         let image = image.map_or(format!("Windows\\System32\\drivers\\{name}.sys"), |path| image_file(&path));
-        let image_is_there = installation.windows.has_file(&image)?;
-        Ok(Some(Self { name, start: key.number("Start")?, image, image_is_there }))
+        let size = installation.windows.size(&image)?;
+        // What Windows sets where it moved to other hardware: it counts instead of Start.
+        let instead = match key.subkey("StartOverride")? {
+            Some(key) => key.number("0")?,
+            None => None,
+        };
+        Ok(Some(Self { name, start: instead.or(key.number("Start")?), image, size }))
     }
 
     /// What is wrong with it, but for its start type.
     pub fn fault(&self) -> Option<String> {
-        (!self.image_is_there)
-            .then(|| format!("{} is registered, but \\{} is missing", self.name, self.image))
+        let fault = match self.size {
+            None => "is missing",
+            Some(0) => "is empty",
+            Some(_) => return None,
+        };
+        Some(format!("{} is registered, but \\{} {fault}", self.name, self.image))
     }
 }
 
@@ -65,17 +74,13 @@ fn image_file(path: &str) -> String {
             end.and_then(|at| path.get(..at + 4)).unwrap_or(path)
         }
     };
-    let file = file.strip_prefix("\\??\\").unwrap_or(file);
-    if let Some(rest) = path_on_windows_volume(file) {
-        return rest.to_owned();
-    }
-    let lower = file.to_ascii_lowercase();
-    for prefix in ["\\systemroot\\", "%systemroot%\\", "%windir%\\"] {
-        if lower.starts_with(prefix)
-            && let Some(rest) = file.get(prefix.len()..)
-        {
-            return format!("Windows\\{rest}");
-        }
+    if let Place::WindowsVolume(path) = place(file) {
+        // A path that begins with a backslash is the kernel's own: \SystemRoot\...
+        let root = "SystemRoot\\";
+        return match path.get(..root.len()) {
+            Some(start) if start.eq_ignore_ascii_case(root) => format!("Windows\\{}", &path[root.len()..]),
+            _ => path,
+        };
     }
     // Relative to the Windows folder.
     format!("Windows\\{file}")
@@ -168,6 +173,7 @@ mod tests {
             ),
             ("C:\\Program Files\\Qemu-ga\\qemu-ga.exe -d", "Program Files\\Qemu-ga\\qemu-ga.exe"),
             ("\\??\\C:\\Windows\\System32\\drivers\\x.sys", "Windows\\System32\\drivers\\x.sys"),
+            ("%ProgramFiles%\\Qemu-ga\\qemu-ga.exe", "Program Files\\Qemu-ga\\qemu-ga.exe"),
             ("\"", "Windows\\"),
             ("\u{130}.exe", "Windows\\\u{130}.exe"),
         ] {

@@ -53,6 +53,12 @@ impl Finding {
         matches!(self.status, Status::Fail | Status::Refused)
     }
 
+    /// The finding in one line, for those who see nothing else of the audit.
+    pub fn remark(&self) -> String {
+        let allowed = if self.status == Status::Allowed { " (allowed by the recipe)" } else { "" };
+        format!("{}: {}{allowed}", self.check.id, self.saw)
+    }
+
     /// Whether there is something to be told.
     pub fn is_remark(&self) -> bool {
         self.stops() || matches!(self.status, Status::Warn | Status::Allowed)
@@ -95,9 +101,13 @@ impl<'p> Findings<'p> {
         self.add(check, Status::Pass, saw.into(), None);
     }
 
-    /// The check does not apply.
+    /// The check does not apply, or can't be made: then it does not pass where the policy requires it.
     pub fn skip(&mut self, check: &'static Check, why: impl Into<String>) {
-        self.add(check, Status::NotChecked, why.into(), None);
+        if self.policy.require.contains(&check.id) {
+            self.add(check, Status::Fail, format!("it can't be checked: {}", why.into()), None);
+        } else {
+            self.add(check, Status::NotChecked, why.into(), None);
+        }
     }
 
     /// The root is not as the check asks.
@@ -142,6 +152,15 @@ impl<'p> Findings<'p> {
     }
 
     fn add(&mut self, check: &'static Check, status: Status, saw: String, own_cure: Option<&'static str>) {
-        self.all.push(Finding { check, status, saw, own_cure });
+        self.all.push(Finding { check, status, saw: printable(&saw), own_cure });
     }
+}
+
+/// Text in one line.
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
 }

@@ -1,8 +1,8 @@
 //! How a clone's first boot finds its answers: the pointer, and what it points at.
 
 use super::super::RootError;
-use super::super::answer_files::path_on_windows_volume;
 use super::super::installation::Installation;
+use super::super::pointer::{Place, place};
 use super::Findings;
 use super::check::{FIRST_BOOT, POINTER_FILE};
 
@@ -22,12 +22,23 @@ pub fn check(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -
             findings.judge(&FIRST_BOOT, same, saw);
         }
     }
-    let Some(path) = pointer.and_then(path_on_windows_volume) else {
-        findings.pass(&POINTER_FILE, "it names no file on the Windows volume");
-        return Ok(());
-    };
-    let there = installation.windows.has_file(path)?;
-    let verb = if there { "is there" } else { "is not there" };
-    findings.judge(&POINTER_FILE, there, format!("UnattendFile names \\{path}, which {verb}"));
+    match pointer.map(place) {
+        None => findings.pass(&POINTER_FILE, "no UnattendFile"),
+        Some(Place::WindowsVolume(path)) => {
+            let there = installation.windows.has_file(&path)?;
+            let verb = if there { "is there" } else { "is not there" };
+            findings.judge(&POINTER_FILE, there, format!("UnattendFile names \\{path}, which {verb}"));
+        }
+        Some(Place::OtherDrive { letter, path }) => {
+            findings.pass(
+                &POINTER_FILE,
+                format!("UnattendFile names \\{path} on drive {letter}, the answer CD's"),
+            );
+        }
+        Some(Place::Unknown) => findings.object(
+            &POINTER_FILE,
+            format!("which file UnattendFile names can't be told: {}", pointer.unwrap_or_default()),
+        ),
+    }
     Ok(())
 }

@@ -11,7 +11,15 @@ const GIB: u64 = 1 << 30;
 pub fn check(installation: &Installation<'_, '_>, facts: &RootFacts, findings: &mut Findings<'_>) {
     let windows = installation.windows;
     let table = &windows.table;
+    if let Some(damage) = &table.backup_damage {
+        findings.object_with_cure(
+            &PARTITION_TABLE,
+            format!("the backup of the partition table, at the disk's end, is damaged: {damage}"),
+            "if the disk was made larger: sgdisk -e; if it was cut short, copy or fetch it again",
+        );
+    }
     match &table.primary_damage {
+        None if table.backup_damage.is_some() => {}
         Some(damage) => findings.object(
             &PARTITION_TABLE,
             format!("the first partition table is damaged ({damage}); its backup was read"),
@@ -40,7 +48,7 @@ pub fn check(installation: &Installation<'_, '_>, facts: &RootFacts, findings: &
     let locked =
         windows.locked.iter().map(|number| format!("partition {number} is encrypted with BitLocker"));
     let unsearched = installation.cached.unsearched.iter().cloned().chain(locked).collect();
-    findings.none_of(&OTHER_VOLUMES, unsearched, "all were searched");
+    findings.none_of(&OTHER_VOLUMES, unsearched, "every NTFS volume was searched");
 
     let enough = facts.volume_free >= GIB || facts.volume_free >= facts.volume_size / 10;
     let mib = |bytes: u64| bytes >> 20;

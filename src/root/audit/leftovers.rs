@@ -2,6 +2,7 @@
 
 use super::super::RootError;
 use super::super::installation::Installation;
+use super::super::windows_volume::Resolved;
 use super::Findings;
 use super::check::{PREVIOUS_WINDOWS, PROFILES};
 
@@ -15,6 +16,10 @@ pub fn check(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -
         entry.is_directory && (name.starts_with("windows.old") || name.starts_with("$windows.~"))
     });
     findings.none_of(&PREVIOUS_WINDOWS, old.map(|entry| format!("\\{}", entry.name)).collect(), "none");
+    if let Resolved::Away(target) = windows.resolve("Users")? {
+        findings.object(&PROFILES, format!("\\Users leads to {target}, which can't be looked at"));
+        return Ok(());
+    }
     let others = windows.entries("Users")?.into_iter().filter(|entry| {
         let own = OWN_PROFILES.contains(&entry.name.to_ascii_lowercase().as_str());
         entry.is_directory && !entry.is_reparse_point && !own

@@ -7,8 +7,7 @@ use super::super::RootError;
 use super::super::answer_files::text_of;
 use super::super::hives::{HiveFile, LogReplay, RootHive};
 use super::super::installation::Installation;
-use super::super::walk::walk;
-use super::super::windows_volume::SmallFile;
+use super::super::windows_volume::{Resolved, SmallFile};
 use super::Findings;
 use super::check::{
     ANSWER_FILES, ANSWER_PASSWORD, AUTO_LOGON, LSA_PASSWORD, POLICY_PASSWORD, POWERSHELL_HISTORY,
@@ -33,18 +32,33 @@ pub fn check(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -
     lsa(installation, findings)?;
     policies(installation, findings)?;
     let mut scripts = Vec::new();
-    walk(&installation.windows.volume, SCRIPTS, true, &mut |path, _| scripts.push(format!("\\{path}")))
-        .map_err(|source| installation.windows.ntfs_error(source))?;
+    let away = installation.windows.walk(SCRIPTS, true, &mut |path, _| scripts.push(format!("\\{path}")))?;
+    scripts.extend(away);
     findings.none_of(&SETUP_SCRIPTS, scripts, "none");
     history(installation, findings)
 }
 
 fn answer_files(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) {
-    let (mut passwords, mut others) = (Vec::new(), Vec::new());
+    let (mut passwords, mut others) = (installation.cached.away.clone(), Vec::new());
+    let mut unread = false;
     let first_boot = &findings.policy().first_boot;
     for file in &installation.cached.files {
         let path = &file.path;
-        if file.holds_password {
+        if let Some(why) = &file.unread {
+            findings.object_with_cure(
+                &ANSWER_PASSWORD,
+                format!("\\{path} can't be read, nor scrubbed: {why}"),
+                "delete it in Windows before it is generalised",
+            );
+            unread = true;
+        } else if file.holds_password && !file.editable {
+            findings.object_with_cure(
+                &ANSWER_PASSWORD,
+                format!("\\{path} holds a password, on a volume that can't be edited"),
+                "have Windows check that volume (chkdsk /f), shut down, and delete the file or seal the root",
+            );
+            unread = true;
+        } else if file.holds_password {
             passwords.push(format!(
                 "\\{path} holds a password in plain or encoded form, which would be published"
             ));
@@ -52,8 +66,11 @@ fn answer_files(installation: &Installation<'_, '_>, findings: &mut Findings<'_>
             others.push(format!("\\{path} is a cached answer file"));
         }
     }
-    findings.none_of(&ANSWER_PASSWORD, passwords, "none");
-    findings.none_of(&ANSWER_FILES, others, "none");
+    let rest = if passwords.is_empty() { "none" } else { "none without a password" };
+    if !(unread && passwords.is_empty()) {
+        findings.none_of(&ANSWER_PASSWORD, passwords, "none");
+    }
+    findings.none_of(&ANSWER_FILES, others, rest);
 }
 
 fn winlogon(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -> Result<(), RootError> {
@@ -62,7 +79,8 @@ fn winlogon(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) ->
     if let Some(key) = installation.software.key(WINLOGON)? {
         let text = key.string("AutoAdminLogon")?;
         on = text.is_some_and(|text| text.trim() == "1") || key.number("AutoAdminLogon")? == Some(1);
-        password = key.string("DefaultPassword")?.is_some_and(|text| !text.is_empty());
+        // Whatever type it has.
+        password = key.data("DefaultPassword")?.is_some_and(|data| data.iter().any(|byte| *byte != 0));
     }
     findings.judge(&AUTO_LOGON, !on, if on { "AutoAdminLogon is 1" } else { "AutoAdminLogon is not 1" });
     let saw = if password { "Winlogon's DefaultPassword is set" } else { "no DefaultPassword" };
@@ -93,15 +111,14 @@ fn lsa(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -> Resu
 
 fn policies(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -> Result<(), RootError> {
     let mut files = Vec::new();
-    walk(&installation.windows.volume, POLICIES, true, &mut |path, entry| {
+    let away = installation.windows.walk(POLICIES, true, &mut |path, entry| {
         if entry.name.to_ascii_lowercase().ends_with(".xml") {
-            files.push(path);
+            files.push((path, entry.file));
         }
-    })
-    .map_err(|source| installation.windows.ntfs_error(source))?;
-    let mut found = Vec::new();
-    for path in files {
-        match installation.windows.small_file(&path, MAX_POLICY)? {
+    })?;
+    let mut found: Vec<_> = away.into_iter().collect();
+    for (path, file) in files {
+        match installation.windows.small_file_of(file, &path, MAX_POLICY)? {
             SmallFile::Bytes(bytes) if has_cpassword(&text_of(&bytes)) => {
                 found.push(format!("\\{path} has a cpassword"));
             }
@@ -136,16 +153,18 @@ fn has_cpassword(text: &str) -> bool {
 
 fn history(installation: &Installation<'_, '_>, findings: &mut Findings<'_>) -> Result<(), RootError> {
     let windows = installation.windows;
+    let mut found = Vec::new();
+    if let Resolved::Away(target) = windows.resolve("Users")? {
+        found.push(format!("\\Users leads to {target}, which can't be looked at"));
+    }
     let users = windows.entries("Users")?;
     let profiles = users.iter().filter(|entry| entry.is_directory && !entry.is_reparse_point);
     let profiles = profiles.map(|entry| format!("Users\\{}", entry.name));
-    let mut found = Vec::new();
     for profile in profiles.chain(SERVICE_PROFILES.map(str::to_owned)) {
         let path = format!("{profile}\\{HISTORY}");
-        if windows.has_file(&path)?
-            && let Some(file) = windows.file(&path)?
-            && crate::io::ReadAt::size(&file) > 0
-        {
+        if profile.contains(char::REPLACEMENT_CHARACTER) {
+            found.push(format!("\\{profile} has no proper name, and can't be looked into"));
+        } else if windows.size(&path)?.is_some_and(|size| size > 0) {
             found.push(format!("\\{path}"));
         }
     }

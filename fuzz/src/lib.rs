@@ -1,0 +1,6 @@
+//! What the fuzz targets share.
+
+pub mod edits;
+pub mod hives;
+#[path = "../../src/hive/marvin32.rs"]
+mod marvin32;
