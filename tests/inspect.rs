@@ -92,7 +92,7 @@ fn an_image_is_told_as_skopeo_tells_it() {
     local["reference"] = ours["reference"].clone();
     assert_eq!(local, ours);
 
-    client.fails(&["inspect", &format!("{}/private/windows11", registry.host())], 3, &["neither a tag nor"]);
+    client.fails(&["inspect", &format!("{}/private/windows11", registry.host())], 2, &["has no tag"]);
     client.fails(&["inspect", &format!("{by_tag}x")], 1, &["answered 404"]);
     client.fails(&["inspect", "no-such-folder"], 2, &["names no registry", "no folder of that name"]);
 }

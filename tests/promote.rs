@@ -173,12 +173,12 @@ fn an_upload_that_is_cut_goes_on() {
 fn names_are_checked_before_anything_is_asked() {
     let client = Client::new();
     for (source, target, word) in [
-        ("registry.invalid/a", "registry.invalid/b:1", "neither a tag nor"),
+        ("registry.invalid/a", "registry.invalid/b:1", "has no tag"),
         ("registry.invalid/a:1", "registry.invalid/b", "has no tag"),
         ("a:1", "registry.invalid/b:1", "names no registry"),
     ] {
         let output = client.sealroot(&["promote", source, target]);
-        assert!(matches!(output.status.code(), Some(2 | 3)), "{source} {target}");
+        assert_eq!(output.status.code(), Some(2), "{source} {target}");
         assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
     }
 }

@@ -17,6 +17,9 @@ use crate::io::Task;
 /// How long the head of an answer is waited for: some storage is slow to begin.
 const HEAD: Duration = Duration::from_secs(180);
 
+/// A connection that brought so many bytes did its work; one that broke sooner counts as failed.
+const PROGRESS: u64 = 64 << 10;
+
 /// A blob as it comes.
 ///
 /// A connection that breaks is made again from the byte that is wanted next. That there are as many bytes as the
@@ -32,8 +35,10 @@ pub struct BlobStream<'r> {
     response: Option<Response>,
     /// Bytes of the answer that come before `at`.
     skip: u64,
-    /// How often it broke since bytes last came.
+    /// How many connections in turn broke with little to show.
     broken: u32,
+    /// The byte the present connection began at.
+    began: u64,
     /// What [`Read`] has not handed on yet.
     rest: Bytes,
     failure: Option<RegistryError>,
@@ -57,6 +62,7 @@ impl<'r> BlobStream<'r> {
             response: None,
             skip: 0,
             broken: 0,
+            began: from,
             rest: Bytes::new(),
             failure: None,
         }
@@ -92,14 +98,15 @@ impl<'r> BlobStream<'r> {
     fn receive(&mut self) -> Result<Option<Bytes>, RegistryError> {
         let doing = format!("reading blob {}", self.digest);
         let (http, network) = (self.http, self.network);
-        let (response, skip, broken) = (&mut self.response, &mut self.skip, &mut self.broken);
+        let (response, skip) = (&mut self.response, &mut self.skip);
+        let (broken, began) = (&mut self.broken, &mut self.began);
         let (digest, at, size) = (self.digest, self.at, self.size);
         let work = async {
             loop {
                 let received = async {
                     if response.is_none() {
                         let (opened, before) = open(http, &doing, digest, at..size).await?;
-                        (*response, *skip) = (Some(opened), before);
+                        (*response, *skip, *began) = (Some(opened), before, at);
                     }
                     match response {
                         Some(response) => next_chunk(&doing, response).await,
@@ -107,13 +114,10 @@ impl<'r> BlobStream<'r> {
                     }
                 };
                 match received.await {
-                    Ok(chunk) => {
-                        *broken = 0;
-                        return Ok(chunk);
-                    }
+                    Ok(chunk) => return Ok(chunk),
                     Err(error) => {
-                        *response = None;
-                        *broken += 1;
+                        let worked = response.take().is_some() && at - *began >= PROGRESS;
+                        *broken = if worked { 1 } else { *broken + 1 };
                         pause(http, *broken, error).await?;
                     }
                 }

@@ -13,7 +13,7 @@ use super::backoff::{self, Backoff};
 use super::error::printable;
 use super::http::{self, Http, SHORT, status_error};
 use super::network::{Meter, Network};
-use super::{BlobStream, Connection, ImageName, RegistryError};
+use super::{BlobStream, Connection, ImageName, ReferenceError, RegistryError};
 use crate::containerdisk::{Descriptor, Digest, ImageConfig, MANIFEST_TYPE, Manifest};
 use crate::io::{ReadAt, Task};
 
@@ -75,8 +75,7 @@ impl Remote {
     /// Checks the name and the way to connect. Nothing is sent yet.
     pub fn open(image: ImageName, connection: Connection) -> Result<Self, RegistryError> {
         if image.tag().is_none() && image.digest().is_none() {
-            let why = "it has neither a tag nor a digest, and none is assumed".into();
-            return Err(RegistryError::NoImage { name: image.to_string(), why });
+            return Err(ReferenceError::NoTag { text: image.to_string() }.into());
         }
         Ok(Self {
             http: Http::new(image, connection, Backoff::new(backoff::FIRST))?.for_reading(),
