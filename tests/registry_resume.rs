@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use hostile::{Head, Hostile, Keeping, Location, Manner, Mischief, upstream};
 use registry::certificates::{Authority, run};
-use registry::{Auth, PASSWORD, Setup, USER};
+use registry::{Auth, PASSWORD, Setup, USER, noise};
 use sealroot::containerdisk::{Compression, Digest, Image, Layer, LayerInfo, Layout, LayoutWriter};
 use sealroot::io::{ReadAt, Silent};
 use sealroot::registry::{
@@ -25,18 +25,6 @@ use sealroot::registry::{
 };
 
 const MIB: usize = 1 << 20;
-
-/// Bytes that look like noise to everybody but this function.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..len.div_ceil(8)).flat_map(|_| next()).take(len).collect()
-}
 
 /// A registry, and a proxy before it.
 struct Bench {

@@ -15,24 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use registry::certificates::run;
-use registry::{PASSWORD, Registry, USER};
+use registry::{PASSWORD, Registry, USER, noise};
 use sealroot::containerdisk::{Compression, Image, Layer, LayerError, LayoutWriter};
 use sealroot::io::{Interrupted, ReadAt, Silent, Task};
 use sealroot::registry::{Connection, Credential, Finish, RegistryError};
 
 const MIB: usize = 1 << 20;
-
-/// Bytes that look like noise to everybody but this function.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..len.div_ceil(8)).flat_map(|_| next()).take(len).collect()
-}
 
 fn open(registry: &Registry) -> sealroot::registry::Registry {
     let image = format!("{}/private/windows:t", registry.host()).parse().unwrap();

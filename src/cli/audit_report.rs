@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::root_args::one_line;
 use super::{Console, Exit, Failure};
-use crate::root::audit::Status;
 use crate::root::{Audit, Finding, RootFacts};
 
 /// An audit's result.
@@ -61,14 +60,7 @@ fn facts(facts: &RootFacts) -> String {
 
 /// A finding: one line where all is well, else with why it matters and what to do.
 fn line(finding: &Finding) -> String {
-    let status = match finding.status {
-        Status::Pass => "pass",
-        Status::Warn => "warn",
-        Status::Fail => "fail",
-        Status::Refused => "refuse",
-        Status::Allowed => "allowed",
-        Status::NotChecked => "-",
-    };
+    let status = finding.status.word();
     let line = format!("{status:<7} {:<22} {}\n", finding.check.id, finding.saw);
     if !finding.is_remark() {
         return line;

@@ -11,7 +11,6 @@ use super::root_args::{ReplayArgs, one_line};
 use super::{Console, Exit, Failure};
 use crate::disk;
 use crate::io::ReadAt;
-use crate::root::audit::Status;
 use crate::root::{self, Audit, Inventory, Policy, RootError};
 
 /// Say what two images differ in: Windows, drivers, services, findings of the audit, sizes.
@@ -135,14 +134,7 @@ fn root_facts(audit: &Audit, facts: &mut Facts) {
     put("size", "volume", Some(root.volume_size.to_string()));
     put("size", "volume in use", Some(root.volume_size.saturating_sub(root.volume_free).to_string()));
     for finding in &audit.findings {
-        let status = match finding.status {
-            Status::Pass => "pass",
-            Status::Warn => "warn",
-            Status::Fail => "fail",
-            Status::Refused => "refuse",
-            Status::Allowed => "allowed",
-            Status::NotChecked => "-",
-        };
+        let status = finding.status.word();
         // A check may have seen several things.
         let all = facts.entry(("audit", finding.check.id.into())).or_default();
         let and = if all.is_empty() { "" } else { "; " };

@@ -8,7 +8,6 @@ use super::hives::Replayed;
 use super::installation::{Installation, SETUP};
 use super::windows_volume::SmallFile;
 use crate::disk::partitions::Scheme;
-use crate::io::ReadAt;
 
 /// A State.ini is a few lines.
 const MAX_STATE_INI: u64 = 64 << 10;
@@ -138,11 +137,7 @@ fn count_free(installation: &Installation<'_, '_>) -> Result<u64, RootError> {
 fn page_files(installation: &Installation<'_, '_>) -> Result<Vec<PageFile>, RootError> {
     let mut files = Vec::new();
     for name in PAGE_FILES {
-        if installation.windows.has_file(name)?
-            && let Some(file) = installation.windows.file(name)?
-        {
-            files.push(PageFile { name, size: file.size() });
-        }
+        files.extend(installation.windows.size(name)?.map(|size| PageFile { name, size }));
     }
     Ok(files)
 }

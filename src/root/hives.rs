@@ -103,9 +103,7 @@ impl<'v, 'd> RootHive<'v, 'd> {
         let mut logs = Vec::new();
         if replay == LogReplay::Replay {
             for path in file.logs {
-                if windows.has_file(path)? {
-                    logs.extend(windows.file(path)?);
-                }
+                logs.extend(windows.find_file(path)?);
             }
         }
         let logs: Vec<&dyn ReadAt> = logs.iter().map(|log| log as &dyn ReadAt).collect();

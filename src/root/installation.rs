@@ -40,9 +40,7 @@ impl<'v, 'd> Installation<'v, 'd> {
         let here = self.cached.files.iter().filter(|file| file.partition == own);
         let mut records: Vec<u64> = here.map(|file| file.file.record).collect();
         for path in [HiveFile::SYSTEM, HiveFile::SOFTWARE].into_iter().flat_map(HiveFile::paths) {
-            if self.windows.has_file(path)? {
-                records.extend(self.windows.file(path)?.map(|file| file.reference().record));
-            }
+            records.extend(self.windows.find_file(path)?.map(|file| file.reference().record));
         }
         Ok(records)
     }

@@ -114,10 +114,7 @@ pub fn seal(disk: &dyn ReadAt, first_boot: &FirstBoot, replay: LogReplay) -> Res
 /// Files go under all their names, so none of them may be a hive's.
 fn refuse_hives(windows: &WindowsVolume<'_>, files: &[AnswerFile]) -> Result<(), RootError> {
     for hive in HiveFile::ALL {
-        if !windows.has_file(hive.path)? {
-            continue;
-        }
-        let reference = windows.needed_file(hive.path)?.reference();
+        let Some(reference) = windows.find_file(hive.path)?.map(|file| file.reference()) else { continue };
         let same = |file: &&AnswerFile| file.partition == windows.partition.number && file.file == reference;
         if let Some(linked) = files.iter().find(same) {
             return Err(RootError::LinkedHive { path: linked.path.clone() });

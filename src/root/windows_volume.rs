@@ -148,19 +148,28 @@ impl<'d> WindowsVolume<'d> {
         Ok(Resolved::Away("itself".to_owned()))
     }
 
+    /// The file at `path`, junctions followed; `None` where there is none, or it lies on another drive.
+    pub fn find_file(&self, path: &str) -> Result<Option<File<'_, PartitionBytes<'d>>>, RootError> {
+        match self.volume.file(path) {
+            Ok(file) => Ok(file),
+            Err(NtfsError::IsDirectory { .. }) => Ok(None),
+            Err(NtfsError::ReparsePoint { .. }) => match self.resolve(path)? {
+                // It has no more of them.
+                Resolved::Path(path) => self.find_file(&path),
+                Resolved::Away(_) => Ok(None),
+            },
+            Err(error) => Err(self.ntfs_error(error)),
+        }
+    }
+
     /// Whether there is a file at `path`; one on another drive is not.
     pub fn has_file(&self, path: &str) -> Result<bool, RootError> {
-        Ok(self.size(path)?.is_some())
+        Ok(self.find_file(path)?.is_some())
     }
 
     /// The size of the file at `path` in bytes, if there is one.
     pub fn size(&self, path: &str) -> Result<Option<u64>, RootError> {
-        let Resolved::Path(path) = self.resolve(path)? else { return Ok(None) };
-        match self.volume.file(&path) {
-            Ok(file) => Ok(file.map(|file| file.size())),
-            Err(NtfsError::IsDirectory { .. }) => Ok(None),
-            Err(error) => Err(self.ntfs_error(error)),
-        }
+        Ok(self.find_file(path)?.map(|file| file.size()))
     }
 
     /// The names in the folder at `path`; none where there is no such folder.

@@ -24,6 +24,20 @@ pub enum Status {
     NotChecked,
 }
 
+impl Status {
+    /// The status in a word, for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+            Self::Refused => "refuse",
+            Self::Allowed => "allowed",
+            Self::NotChecked => "-",
+        }
+    }
+}
+
 /// One thing that a check saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
