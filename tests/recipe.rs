@@ -354,3 +354,119 @@ fn what_is_absurd_is_told_in_short() {
     prose.refused_with(&["35 more lines"]);
     assert_eq!(prose.said().matches("this is no TOML").count(), 5, "{}", prose.said());
 }
+
+/// `recipe validate` of a recipe that includes files beside it.
+fn including(recipe: &str, included: &[(&str, &str)]) -> Tried {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in included {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let path = folder.path().join("r.toml");
+    fs::write(&path, recipe).unwrap();
+    let output = sealroot(&["recipe", "validate", path.to_str().unwrap(), "--json"]);
+    Tried { folder, output }
+}
+
+fn with_include(list: &str) -> String {
+    good().replacen("\n\n", &format!("\ninclude = {list}\n\n"), 1)
+}
+
+#[test]
+fn an_included_file_lies_under_the_recipe() {
+    let base = "[install]\nusername = \"low\"\nlocale = \"de-DE\"\n[media.windows]\nfile = \"other.iso\"\n[clone]\nlocale = \"de-DE\"\n";
+    let later = "[install]\nlocale = \"fr-FR\"\n[media.windows.expect]\nlanguage = \"fr-FR\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("base.toml"), base).unwrap();
+    fs::write(folder.path().join("later.toml"), later).unwrap();
+    let text = with_include("[\"base.toml\", \"later.toml\"]") + "\n[install]\nusername = \"high\"\n";
+    let path = folder.path().join("r.toml");
+    fs::write(&path, &text).unwrap();
+    let recipe = sealroot::recipe::load(&path, &["clone.locale=it-IT".parse().unwrap()]).unwrap();
+    assert_eq!(recipe.install.username.as_ref().unwrap().as_str(), "high");
+    assert_eq!(recipe.install.locale.as_ref().unwrap().to_string(), "fr-FR");
+    assert_eq!(recipe.clone.locale.as_ref().unwrap().to_string(), "it-IT");
+    assert_eq!(recipe.media.windows.file, Path::new("w.iso"));
+    assert_eq!(recipe.media.windows.expect.language.as_ref().unwrap().to_string(), "fr-FR");
+
+    // The recipe's hash is that of everything it says, and coreutils can tell it.
+    let sum = "sha256sum r.toml base.toml later.toml | sha256sum | cut -c1-64";
+    let told = Command::new("sh").args(["-c", sum]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(recipe.sha256().to_string(), String::from_utf8(told.stdout).unwrap().trim());
+    fs::write(folder.path().join("base.toml"), base.replace("low", "other")).unwrap();
+    let changed = sealroot::recipe::load(&path, &[]).unwrap();
+    assert_ne!(changed.sha256(), recipe.sha256());
+    assert_eq!(changed.file_sha256, recipe.file_sha256);
+}
+
+#[test]
+fn an_included_file_says_nothing_of_pins_and_includes_nothing() {
+    let tried = including(
+        &with_include("[\"base.toml\"]"),
+        &[(
+            "base.toml",
+            &format!(
+                "name = \"x\"\nschema = 1\ninclude = [\"base.toml\"]\n[media.windows]\nsha256 = \"{PIN_B}\"\n"
+            ),
+        )],
+    );
+    assert_eq!(tried.code(), 3);
+    let verdicts: Value = serde_json::from_slice(&tried.output.stdout).unwrap();
+    let problems = verdicts[0]["problems"].as_array().unwrap();
+    let base = tried.folder.path().join("base.toml");
+    let found: Vec<_> = problems
+        .iter()
+        .map(|p| {
+            assert_eq!(p["file"], base.to_str().unwrap());
+            (p["key"].as_str().unwrap(), p["line"].as_u64().unwrap())
+        })
+        .collect();
+    assert_eq!(found, [("name", 1), ("schema", 2), ("include", 3), ("media.windows.sha256", 5)]);
+
+    // Nor can a recipe leave its pin to the file it includes.
+    let text = with_include("[\"base.toml\"]").replacen(&format!("sha256 = \"{PIN_A}\"\n"), "", 1);
+    let base = format!("[media.windows]\nsha256 = \"{PIN_A}\"\n");
+    assert_eq!(including(&text, &[("base.toml", &base)]).code(), 3);
+}
+
+#[test]
+fn problems_of_an_included_file_are_told_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.toml");
+    fs::write(&path, with_include("[\"base.toml\"]") + "\n[clone]\nhostnme = \"a\"\n").unwrap();
+    let said = |base: &[u8]| {
+        fs::write(folder.path().join("base.toml"), base).unwrap();
+        let output = sealroot(&["recipe", "validate", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3));
+        stderr(&output).replace(&format!("{}/", folder.path().display()), "")
+    };
+    let told = said(b"\n[install]\nhostname = \"KW_1\"\nuser = \"x\"\n");
+    for part in [
+        "r.toml: 3 problems",
+        "base.toml:3:12: ",
+        "3 | hostname = \"KW_1\"",
+        "base.toml:4:1: ",
+        "r.toml:14:1: ",
+    ] {
+        assert!(told.contains(part), "no {part} in {told}");
+    }
+    assert!(said(b"[install\n").contains("base.toml:1:"));
+    assert!(said(b"a = \"\xff\"\n").contains("base.toml:1:6: byte 0xff is no UTF-8"));
+    fs::remove_file(folder.path().join("base.toml")).unwrap();
+    let output = sealroot(&["recipe", "validate", path.to_str().unwrap()]);
+    let told = stderr(&output);
+    assert!(told.contains("base.toml can't be read: No such file"), "{told}");
+    assert!(told.contains("r.toml:3:12"), "{told}");
+}
+
+#[test]
+fn what_is_no_list_of_files_includes_nothing() {
+    for list in ["\"base.toml\"", "[1]", "[\"https://example.com/base.toml\"]", "[\"\"]"] {
+        let tried = including(&with_include(list), &[("base.toml", "")]);
+        assert_eq!(tried.code(), 3, "{list}");
+    }
+    let nine = format!("[{}]", ["\"base.toml\""; 9].join(", "));
+    let tried = including(&with_include(&nine), &[("base.toml", "")]);
+    assert!(String::from_utf8_lossy(&tried.output.stdout).contains("at most 8"));
+    Tried::new(good(), &["--set", "include=[\"base.toml\"]"])
+        .refused_with(&["can't be set from the command line"]);
+}

@@ -12,6 +12,7 @@ use super::state::{Owner, Publication};
 use crate::containerdisk::Digest;
 use crate::io::path_text;
 use crate::media::{MediaFacts, Sha256};
+use crate::recipe::Recipe;
 use crate::root::{Finding, RootFacts, SealReport};
 
 /// The file the evidence goes to.
@@ -69,8 +70,30 @@ pub struct RecipeEvidence {
     pub owner: Owner,
     /// Of the file's bytes.
     pub sha256: Sha256,
+    /// What it includes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub included: Vec<IncludedEvidence>,
     /// What `--set` laid over it.
     pub overrides: Vec<String>,
+}
+
+/// A file that the recipe includes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IncludedEvidence {
+    /// Its name, as the recipe has it.
+    #[serde(serialize_with = "path_text")]
+    pub file: PathBuf,
+    /// Of its bytes.
+    pub sha256: Sha256,
+}
+
+impl RecipeEvidence {
+    pub(super) fn new(owner: Owner, recipe: &Recipe, overrides: Vec<String>) -> Self {
+        let included = recipe.include.iter();
+        let included =
+            included.map(|file| IncludedEvidence { file: file.name.clone(), sha256: file.sha256 }).collect();
+        Self { owner, sha256: recipe.file_sha256, included, overrides }
+    }
 }
 
 /// Both media.

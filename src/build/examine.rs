@@ -78,7 +78,7 @@ impl Job<'_> {
         let mut annotations = BTreeMap::from([
             ("org.opencontainers.image.title".to_owned(), self.recipe.name.clone()),
             ("io.sealroot.virtual-size".to_owned(), root.facts.virtual_size.to_string()),
-            ("io.sealroot.recipe".to_owned(), self.recipe.file_sha256.to_string()),
+            ("io.sealroot.recipe".to_owned(), self.recipe.sha256().to_string()),
             ("io.sealroot.pin.windows".to_owned(), self.recipe.media.windows.sha256.to_string()),
             ("io.sealroot.pin.virtio".to_owned(), self.recipe.media.virtio.sha256.to_string()),
         ]);

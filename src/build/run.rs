@@ -169,7 +169,7 @@ pub fn build(
         tool: Tool::THIS,
         started,
         finished: now(),
-        recipe: RecipeEvidence { owner, sha256: job.recipe.file_sha256, overrides: job.overrides.clone() },
+        recipe: RecipeEvidence::new(owner, job.recipe, job.overrides.clone()),
         media,
         install,
         clone,

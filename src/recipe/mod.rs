@@ -4,12 +4,14 @@
 //! that is wrong with it at once, each with its place:
 //!
 //! - `source`: the text and its lines; what is no TOML at all;
+//! - `include`: the files whose tables lie under the recipe's own;
 //! - `tree`: the parsed text and the overrides as one tree whose every value knows where it came from;
 //! - `section`: reads one table, key by key, and notes what is missing, misspelt or of the wrong type;
 //! - `rules`: what a single value must look like;
 //! - `read`: the recipe's tables, and the rules between values;
 //! - `problem`: what is wrong, told to people and to machines.
 
+mod include;
 mod model;
 mod overrides;
 mod problem;
@@ -25,8 +27,8 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 pub use model::{
-    Architecture, AuditRules, CloneSettings, Compression, DEFAULT_USERNAME, FirstBoot, Image, Install, Media,
-    Medium, Recipe, Root, VirtioExpect, VirtioOs, WindowsExpect, schema,
+    Architecture, AuditRules, CloneSettings, Compression, DEFAULT_USERNAME, FirstBoot, Image, Included,
+    Install, Media, Medium, Recipe, Root, VirtioExpect, VirtioOs, WindowsExpect, schema,
 };
 pub use overrides::{Override, OverrideError};
 pub use problem::{Place, Problem, Problems};
@@ -50,11 +52,18 @@ pub enum RecipeError {
 /// Reads the recipe at `path` with `overrides` laid over it. Media and disks are not looked at.
 pub fn load(path: &Path, overrides: &[Override]) -> Result<Recipe, RecipeError> {
     let bytes = source::read(path).map_err(|source| RecipeError::Read { path: path.into(), source })?;
-    Ok(parse(path, &bytes, overrides)?)
+    Ok(parse(path, &bytes, overrides, &source::read)?)
 }
 
-/// As [`load`], from bytes already read; `path` is for messages and for the folder that file names start from.
-pub fn parse(path: &Path, bytes: &[u8], overrides: &[Override]) -> Result<Recipe, Problems> {
-    let source = source::Source::new(path, bytes)?;
-    read::recipe(&source, overrides)
+/// As [`load`], from bytes already read; `path` is for messages and for the folder that file names start from, and
+/// `open` reads an included file.
+pub fn parse(
+    path: &Path,
+    bytes: &[u8],
+    overrides: &[Override],
+    open: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Recipe, Problems> {
+    let source = source::Source::new(path, None, bytes)?;
+    let includes = include::read(&source, open);
+    read::recipe(source, &includes, overrides)
 }

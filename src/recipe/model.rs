@@ -22,6 +22,10 @@ pub struct Recipe {
     /// The version of this format.
     #[schemars(range(min = 1, max = 1))]
     pub schema: u32,
+    /// Files whose tables lie under this recipe's, from its folder: what stands here goes before what stands there,
+    /// and a later file before an earlier one. They hold tables alone, no pins, and include nothing themselves.
+    #[schemars(default, with = "Vec<String>", length(max = 8))]
+    pub include: Vec<Included>,
     /// Names what is made of this recipe: a DNS label.
     #[schemars(regex(pattern = pattern::DNS_LABEL))]
     pub name: String,
@@ -50,7 +54,29 @@ pub struct Recipe {
     pub file_sha256: Sha256,
 }
 
+/// A file that a recipe includes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Included {
+    /// Its name, as the recipe has it.
+    pub name: PathBuf,
+    /// SHA-256 of its bytes.
+    pub sha256: Sha256,
+}
+
 impl Recipe {
+    /// SHA-256 of all that the recipe says, without overrides: of its file; where it includes others, of what
+    /// `sha256sum` prints for it and for them, in their order and by the names that the recipe has for them.
+    pub fn sha256(&self) -> Sha256 {
+        if self.include.is_empty() {
+            return self.file_sha256;
+        }
+        let own = Path::new(self.file.file_name().unwrap_or_default());
+        let included = self.include.iter().map(|file| (file.name.as_path(), file.sha256));
+        let list = std::iter::once((own, self.file_sha256)).chain(included);
+        let list: String = list.map(|(name, sha256)| format!("{sha256}  {}\n", name.display())).collect();
+        Sha256::of(list.as_bytes())
+    }
+
     /// A file that the recipe names: names start from the recipe's own folder.
     pub fn path(&self, name: &Path) -> PathBuf {
         super::source::folder(&self.file).join(name)

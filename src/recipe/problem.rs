@@ -11,8 +11,11 @@ use crate::io::path_text;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
 pub enum Place {
-    /// In the recipe's file.
+    /// In the recipe's file, or in one that it includes.
     File {
+        /// The included file; `None` for the recipe's own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
         /// Counted from 1.
         line: usize,
         /// Counted from 1, in characters.
@@ -27,15 +30,21 @@ pub enum Place {
 
 impl Place {
     pub(super) fn same_line(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::File { line: a, .. }, Self::File { line: b, .. }) if a == b)
+        match (self, other) {
+            (Self::File { file, line, .. }, Self::File { file: other_file, line: other, .. }) => {
+                (file, line) == (other_file, other)
+            }
+            _ => false,
+        }
     }
 }
 
-/// Where it stands, without the file: `12:10`, or the override.
+/// Where it stands, without the recipe's own file: `12:10`, `base.toml:12:10`, or the override.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { line, column } => write!(f, "{line}:{column}"),
+            Self::File { file: None, line, column } => write!(f, "{line}:{column}"),
+            Self::File { file: Some(file), line, column } => write!(f, "{file}:{line}:{column}"),
             Self::Set { set } => write!(f, "--set {set}"),
         }
     }
@@ -101,8 +110,8 @@ impl fmt::Display for Problems {
         for problem in &self.problems {
             write!(f, "\n\n")?;
             match &problem.place {
-                place @ Place::File { .. } => write!(f, "{}:{place}: ", self.file.display())?,
-                place @ Place::Set { .. } => write!(f, "{place}: ")?,
+                place @ Place::File { file: None, .. } => write!(f, "{}:{place}: ", self.file.display())?,
+                place => write!(f, "{place}: ")?,
             }
             write!(f, "{}", problem.message)?;
             if let (Some(excerpt), Place::File { line, .. }) = (&problem.excerpt, &problem.place) {

@@ -1,7 +1,10 @@
 //! A recipe's tables, and the rules between their values.
 
+use std::path::Path;
+
 use toml::de::DeTable;
 
+use super::include::{self, Include};
 use super::model::*;
 use super::overrides::Override;
 use super::problem::{Place, Problem, Problems};
@@ -16,22 +19,56 @@ use crate::windows::{AccountName, ComputerName, ImageName};
 /// The largest schema number known.
 const SCHEMA: u32 = 1;
 
-/// Reads the recipe in `source`, with `overrides` over it.
-pub(super) fn recipe(source: &Source<'_>, overrides: &[Override]) -> Result<Recipe, Problems> {
-    let (table, errors) = DeTable::parse_recoverable(source.text);
-    if !errors.is_empty() {
-        // What the text means is only known once it is TOML.
-        return Err(Problems::new(source.path, syntax_problems(source, &errors)));
+/// Reads the recipe in `source`, with what it includes under it and `overrides` over it.
+pub(super) fn recipe(
+    source: Source<'_>,
+    includes: &[Include],
+    overrides: &[Override],
+) -> Result<Recipe, Problems> {
+    let path = source.path;
+    let mut items = parse(path, &source, 0)?;
+    let mut sources = vec![source];
+    let mut faults = Vec::new();
+    // The last one lies uppermost.
+    for include in includes.iter().rev() {
+        let bytes = match &include.bytes {
+            Ok(bytes) => bytes,
+            Err(e) => {
+                let fault = Fault::new(format!("{} can't be read: {e}", include.path.display()))
+                    .help("an included file's name starts from the recipe's folder");
+                faults.push((include.at.clone(), "include", fault));
+                continue;
+            }
+        };
+        let shown = include.path.display().to_string();
+        let source = Source::new(&include.path, Some(shown), bytes)
+            .map_err(|problems| Problems::new(path, problems.problems))?;
+        let mut under = parse(path, &source, sources.len())?;
+        sources.push(source);
+        faults.extend(include::hold_to_tables(&mut under));
+        tree::lay_under(&mut items, under);
     }
-    let context = Context::new(source, overrides);
-    let mut items = tree::from_text(table.get_ref());
+    let context = Context::new(&sources, overrides);
+    for (at, key, fault) in faults {
+        context.note(&at, key, fault);
+    }
     for (index, text) in overrides.iter().enumerate() {
         if let Err(fault) = lay_over(&mut items, index, text) {
             context.note(&Origin::Set(index), &text.key, fault);
         }
     }
-    let recipe = read(&context, Section::root(&context, items), source);
-    context.finish(recipe)
+    let recipe = read(&context, Section::root(&context, items), &sources[0], includes);
+    context.finish(path, recipe)
+}
+
+/// The tree of a file, which is that of the recipe at `path` or one that it includes.
+fn parse(path: &Path, source: &Source<'_>, file: usize) -> Result<tree::Items, Problems> {
+    let (table, errors) = DeTable::parse_recoverable(source.text);
+    if errors.is_empty() {
+        return Ok(tree::from_text(table.get_ref(), file));
+    }
+    // What the text means is only known once it is TOML.
+    Err(Problems::new(path, syntax_problems(source, &errors)))
 }
 
 /// The most syntax errors that are told: a file with more is no TOML at all.
@@ -85,6 +122,10 @@ fn lay_over(items: &mut tree::Items, index: usize, text: &Override) -> Result<()
         return Err(Fault::new("a pin can't be set from the command line: it would prove nothing")
             .help("write it into the recipe, where it is reviewed"));
     }
+    if path.first().is_some_and(|name| name == "include") {
+        return Err(Fault::new("what a recipe includes can't be set from the command line")
+            .help("write it into the recipe"));
+    }
     if path.iter().any(|name| names_secret(name)) {
         return Err(Fault::new(
             "a secret can't be set from the command line: every user of the machine can read that",
@@ -97,9 +138,23 @@ fn lay_over(items: &mut tree::Items, index: usize, text: &Override) -> Result<()
     })
 }
 
-fn read(context: &Context<'_>, mut top: Section<'_>, source: &Source<'_>) -> Option<Recipe> {
+fn read(
+    context: &Context<'_>,
+    mut top: Section<'_>,
+    source: &Source<'_>,
+    includes: &[Include],
+) -> Option<Recipe> {
     let schema = top.required_integer("schema", SCHEMA..=SCHEMA);
     let name = top.required("name", rules::dns_label);
+    if let Some(at) = top.longer_than("include", include::MOST) {
+        let fault = Fault::new(format!("a recipe includes at most {} files", include::MOST));
+        top.note(&at, "include", fault);
+    }
+    top.list("include", rules::file);
+    let included = includes.iter().filter_map(|include| {
+        let bytes = include.bytes.as_ref().ok()?;
+        Some(Included { name: include.name.clone(), sha256: Sha256::of(bytes) })
+    });
     let media = top.required_table("media").and_then(|section| media(context, section));
     let install = install(top.table("install"), media.as_ref());
     let clone = clone(top.table("clone"));
@@ -109,6 +164,7 @@ fn read(context: &Context<'_>, mut top: Section<'_>, source: &Source<'_>) -> Opt
     top.finish();
     Some(Recipe {
         schema: schema?.value,
+        include: included.collect(),
         name: name?.value,
         media: media?,
         install,
@@ -297,8 +353,6 @@ fn image(mut section: Section<'_>) -> Image {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::Path;
-
     use proptest::prelude::*;
 
     use super::super::parse;
@@ -306,7 +360,7 @@ mod tests {
 
     /// Whatever it is given, reading ends with a recipe or with problems that can be shown.
     fn survives(bytes: &[u8], overrides: &[Override]) {
-        if let Err(problems) = parse(Path::new("r.toml"), bytes, overrides) {
+        if let Err(problems) = parse(Path::new("r.toml"), bytes, overrides, &|_| Ok(bytes.to_vec())) {
             assert!(!problems.problems.is_empty());
             assert!(!problems.to_string().contains(|c: char| c.is_control() && c != '\n'));
             serde_json::to_string(&problems).unwrap();
@@ -315,8 +369,7 @@ mod tests {
 
     /// Lines as recipes have them, right and wrong.
     fn line() -> impl Strategy<Value = String> {
-        let key =
-            "(schema|name|media|windows|virtio|file|sha256|expect|image|annotations|level|a|\"\u{e9}\")";
+        let key = "(schema|include|name|media|windows|virtio|file|sha256|expect|image|annotations|level|a|\"\u{e9}\")";
         let value =
             "([0-9]{1,30}|\"[a-z\u{e9}\u{1f600}]{0,5}\"|\\[1,[2]\\]|\\{a=1\\}|true|1979-05-27|1e5|\"|'')";
         let regex = |text: String| proptest::string::string_regex(&text).unwrap();

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use super::overrides::Override;
 use super::problem::{Place, Problem, Problems};
@@ -12,19 +13,23 @@ use super::tree::{self, Item, Items, Node, Origin, Value};
 
 /// What is being read, and what was found wrong with it so far.
 pub(super) struct Context<'a> {
-    source: &'a Source<'a>,
+    /// The recipe, then what it includes.
+    sources: &'a [Source<'a>],
     overrides: &'a [Override],
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'a> Context<'a> {
-    pub fn new(source: &'a Source<'a>, overrides: &'a [Override]) -> Self {
-        Self { source, overrides, problems: RefCell::default() }
+    pub fn new(sources: &'a [Source<'a>], overrides: &'a [Override]) -> Self {
+        Self { sources, overrides, problems: RefCell::default() }
     }
 
     pub fn place(&self, at: &Origin) -> Place {
         match at {
-            Origin::Text(span) => self.source.place(span.start),
+            Origin::Text { file, span } => match self.sources.get(*file) {
+                Some(source) => source.place(span.start),
+                None => Place::File { file: None, line: 1, column: 1 },
+            },
             Origin::Set(index) => {
                 Place::Set { set: self.overrides.get(*index).map(ToString::to_string).unwrap_or_default() }
             }
@@ -37,7 +42,7 @@ impl<'a> Context<'a> {
             return;
         }
         let excerpt = match at {
-            Origin::Text(span) => Some(self.source.excerpt(span)),
+            Origin::Text { file, span } => self.sources.get(*file).map(|source| source.excerpt(span)),
             Origin::Set(_) => None,
         };
         let problem = Problem {
@@ -55,12 +60,12 @@ impl<'a> Context<'a> {
         self.problems.borrow().len() >= Problems::MOST
     }
 
-    /// The recipe, if nothing was noted.
-    pub fn finish<T>(self, value: Option<T>) -> Result<T, Problems> {
+    /// The recipe of that file, if nothing was noted.
+    pub fn finish<T>(self, path: &Path, value: Option<T>) -> Result<T, Problems> {
         let problems = self.problems.into_inner();
         match value {
             Some(value) if problems.is_empty() => Ok(value),
-            _ => Err(Problems::new(self.source.path, problems)),
+            _ => Err(Problems::new(path, problems)),
         }
     }
 }
@@ -89,7 +94,7 @@ impl<'a> Section<'a> {
         Self {
             context,
             prefix: String::new(),
-            at: Origin::Text(0..0),
+            at: Origin::Text { file: 0, span: 0..0 },
             items,
             known: Vec::new(),
             missing: Vec::new(),
@@ -208,6 +213,14 @@ impl<'a> Section<'a> {
             }
         }
         values
+    }
+
+    /// Where an array stands that has more than `most` values.
+    pub fn longer_than(&self, key: &str, most: usize) -> Option<Origin> {
+        match &self.items.get(key)?.node {
+            Node { at, value: Value::Array(nodes) } if nodes.len() > most => Some(at.clone()),
+            _ => None,
+        }
     }
 
     /// The keys and strings of a table whose keys are the user's own.

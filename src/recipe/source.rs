@@ -24,6 +24,8 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub path: &'a Path,
+    /// What places in it are told by, where it is not the recipe itself.
+    pub included: Option<String>,
     /// The file as it is.
     pub bytes: &'a [u8],
     /// The same, decoded.
@@ -32,13 +34,13 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// Decodes the file; what is no UTF-8 text of a sensible size is refused here.
-    pub fn new(path: &'a Path, bytes: &'a [u8]) -> Result<Self, Problems> {
+    pub fn new(path: &'a Path, included: Option<String>, bytes: &'a [u8]) -> Result<Self, Problems> {
         let refuse = |place, message: String, help: &str| {
             let problem =
                 Problem { place, key: String::new(), message, help: Some(help.into()), excerpt: None };
             Err(Problems::new(path, vec![problem]))
         };
-        let start = Place::File { line: 1, column: 1 };
+        let start = Place::File { file: included.clone(), line: 1, column: 1 };
         if bytes.len() > MAX_SIZE {
             return refuse(
                 start,
@@ -51,10 +53,12 @@ impl<'a> Source<'a> {
         }
         match std::str::from_utf8(bytes) {
             // The mark some editors put in front of UTF-8 means nothing.
-            Ok(text) => Ok(Self { path, bytes, text: text.strip_prefix('\u{feff}').unwrap_or(text) }),
+            Ok(text) => {
+                Ok(Self { path, included, bytes, text: text.strip_prefix('\u{feff}').unwrap_or(text) })
+            }
             Err(e) => {
                 let valid = std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or_default();
-                let source = Self { path, bytes, text: valid };
+                let source = Self { path, included, bytes, text: valid };
                 refuse(
                     source.place(valid.len()),
                     format!("byte {:#04x} is no UTF-8", bytes[valid.len()]),
@@ -69,6 +73,7 @@ impl<'a> Source<'a> {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Place::File {
+            file: self.included.clone(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
         }
@@ -144,7 +149,7 @@ mod tests {
     use super::*;
 
     fn excerpt(text: &str, span: Range<usize>) -> Excerpt {
-        Source { path: Path::new("x"), bytes: text.as_bytes(), text }.excerpt(&span)
+        Source { path: Path::new("x"), included: None, bytes: text.as_bytes(), text }.excerpt(&span)
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A recipe's text and its overrides as one tree, in which every value knows where it came from.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
@@ -10,8 +11,8 @@ use super::overrides::Override;
 /// Where a key or value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Bytes of the recipe's text.
-    Text(Range<usize>),
+    /// Bytes of the text of the recipe, file 0, or of an included file.
+    Text { file: usize, span: Range<usize> },
     /// The override of that index.
     Set(usize),
 }
@@ -60,9 +61,26 @@ impl Value {
     }
 }
 
-/// The tree of a parsed text.
-pub(super) fn from_text(table: &DeTable<'_>) -> Items {
-    items(table, &Origin::Text)
+/// The tree of a parsed text, which is that of the file of that index.
+pub(super) fn from_text(table: &DeTable<'_>, file: usize) -> Items {
+    items(table, &|span| Origin::Text { file, span })
+}
+
+/// Lays `items` under the tree: a key that is there stays, and tables are joined key by key.
+pub(super) fn lay_under(tree: &mut Items, items: Items) {
+    for (name, item) in items {
+        match (tree.entry(name), item) {
+            (Entry::Vacant(place), item) => {
+                place.insert(item);
+            }
+            (Entry::Occupied(mut there), Item { node: Node { value: Value::Table(under), .. }, .. }) => {
+                if let Value::Table(over) = &mut there.get_mut().node.value {
+                    lay_under(over, under);
+                }
+            }
+            (Entry::Occupied(_), _) => {}
+        }
+    }
 }
 
 /// `origin` makes a place of a span: an override's own spans mean nothing to the recipe.
