@@ -254,6 +254,24 @@ fn a_second_run_keeps_what_is_unchanged_and_says_so() {
 }
 
 #[test]
+fn evidence_says_which_hashes_are_of_an_earlier_build() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, cache) = (folder.path().join("out"), folder.path().join("cache.json"));
+    let media = |more: &[&str]| {
+        built(&demo(), &out, more);
+        let media = &json(&out.join("evidence.json"))["media"];
+        ["windows", "virtio"].map(|medium| media[medium]["hashCached"].is_string())
+    };
+    let asked = ["--hash-cache", cache.to_str().unwrap()];
+    assert_eq!(media(&[]), [false, false]);
+    assert_eq!(media(&asked), [false, false]);
+    assert_eq!(media(&asked), [true, true]);
+    let told = stderr(&build(&demo(), &out, &asked));
+    assert_eq!(told.matches("not hashed now").count(), 2, "{told}");
+    assert_eq!(media(&[]), [false, false]);
+}
+
+#[test]
 fn answers_are_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");

@@ -239,3 +239,47 @@ fn ctrl_c_ends_it() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
     assert!(bench.path("huge").exists());
 }
+
+#[test]
+fn hashes_are_remembered_only_when_asked_and_labelled() {
+    let bench = Bench::new();
+    let cached = |more: &[&str]| {
+        let output = bench.verify(&[&["--json"], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        [0, 1].map(|index| json[index]["facts"]["hashCached"].as_str().map(str::to_owned))
+    };
+    let cache = ["--hash-cache", "cache.json"];
+    assert_eq!(cached(&[]), [None, None]);
+    assert!(!bench.path("cache.json").exists());
+    assert_eq!(cached(&cache), [None, None]);
+    assert_eq!(fs::metadata(bench.path("cache.json")).unwrap().permissions().mode() & 0o777, 0o600);
+    let [windows, virtio] = cached(&cache);
+    assert!(windows.unwrap().starts_with("20") && virtio.is_some());
+    let said = String::from_utf8(bench.verify(&cache).stdout).unwrap();
+    assert_eq!(said.matches("not hashed now: of 20").count(), 2, "{said}");
+    // Never the default.
+    assert_eq!(cached(&[]), [None, None]);
+
+    // A file written to in its middle, with its time put back, is hashed again, and found out.
+    let file = fs::OpenOptions::new().write(true).open(bench.path("w.iso")).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"x", 400_000).unwrap();
+    file.set_modified(modified).unwrap();
+    bench.refused(&cache, 3, &["w.iso: a disc image, but not the pinned one"]);
+
+    // A cache that others can write is no cache.
+    fs::set_permissions(bench.path("cache.json"), fs::Permissions::from_mode(0o666)).unwrap();
+    bench.refused(&cache, 4, &["cache.json can be written by other users", "use a file of your own"]);
+    fs::remove_file(bench.path("cache.json")).unwrap();
+    bench.refused(&["--hash-cache", "r.toml"], 4, &["r.toml is no hash cache of sealroot's"]);
+    bench.refused(&["--hash-cache", "."], 4, &["is no file"]);
+}
+
+#[test]
+fn a_hash_that_can_t_be_remembered_spoils_nothing() {
+    let bench = Bench::new();
+    let output = bench.verify(&["--hash-cache", "no/such/folder/cache.json"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("hashes are not remembered"));
+}

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::io::{NewPathError, UNFINISHED, replace_file};
+use crate::io::{NewPathError, Privacy, UNFINISHED, replace_file};
 
 /// The file that makes a folder a build folder.
 pub const STATE: &str = "state.json";
@@ -141,7 +141,7 @@ impl Folder {
         let path = self.join(name);
         let json = serde_json::to_string_pretty(value)
             .map_err(|e| FolderError::Unreadable { path: path.clone(), why: e.to_string() })?;
-        replace_file(&path, |file| writeln!(file, "{json}"))?;
+        replace_file(&path, Privacy::Public, |file| writeln!(file, "{json}"))?;
         Ok(())
     }
 }

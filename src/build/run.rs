@@ -16,7 +16,7 @@ use super::state::{ImageState, Owner, Publication, State};
 use crate::containerdisk::{Layout, LayoutError, LevelError, Verified, verify};
 use crate::disk::DiskError;
 use crate::io::{Interrupted, Overlay, PatchError, Progress};
-use crate::media::{self, MediaError, MediaFacts};
+use crate::media::{self, HashCache, MediaError, MediaFacts};
 use crate::recipe::{self, Recipe};
 use crate::registry::{Registry, RegistryError};
 use crate::root::RootError;
@@ -30,6 +30,8 @@ pub struct Job<'j> {
     pub overrides: Vec<String>,
     /// Where the media are, instead of the recipe's folder.
     pub media_dir: Option<PathBuf>,
+    /// Hashes of earlier builds, where the user wants media not to be hashed again.
+    pub hash_cache: Option<&'j HashCache>,
     /// The root disk, instead of the recipe's.
     pub disk: Option<PathBuf>,
     /// The build folder.
@@ -218,7 +220,7 @@ impl Job<'_> {
     ) -> Result<MediaEvidence, BuildError> {
         let pinned = self.recipe.pinned(self.media_dir.as_deref());
         let (mut facts, mut errors) = (Vec::new(), Vec::new());
-        for result in media::verify(&pinned, progress)? {
+        for result in media::verify(&pinned, self.hash_cache, progress)? {
             match result {
                 Ok(medium) => facts.push(medium),
                 Err(error) => errors.push(error),
@@ -228,7 +230,9 @@ impl Job<'_> {
             return Err(BuildError::Media(errors));
         };
         for medium in [&windows, &virtio] {
-            let outcome = format!("{} matches its pin", medium.path.display());
+            let hashed = medium.hash_cached.as_deref();
+            let hashed = hashed.map(|when| format!(" (not hashed now: of {when}, from the hash cache)"));
+            let outcome = format!("{} matches its pin{}", medium.path.display(), hashed.unwrap_or_default());
             watch(Step::new("verify", outcome));
         }
         Ok(MediaEvidence { expect_checked: false, windows, virtio })

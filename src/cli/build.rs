@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::media_args::{self, MediaArgs};
 use super::package::{created, open_registry, push_target};
 use super::recipe::OverrideArgs;
 use super::registry_args::RegistryArgs;
@@ -22,7 +23,7 @@ use crate::root::RootError;
 ///
 /// Verifies the media against their pins, renders the answers with fresh credentials, audits and seals the root,
 /// packages it into an OCI layout, reads that back, pushes it if asked, and writes evidence.json. What an earlier
-/// build of the same recipe has done and what is unchanged is kept; media are always hashed again.
+/// build of the same recipe has done and what is unchanged is kept; media are hashed again, unless --hash-cache is given.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The recipe.
@@ -35,9 +36,8 @@ pub struct Args {
     /// The build folder [default: out/NAME, with the recipe's name].
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Where the media are, instead of the recipe's folder.
-    #[arg(long, value_name = "DIR")]
-    media_dir: Option<PathBuf>,
+    #[command(flatten)]
+    media: MediaArgs,
     #[command(flatten)]
     overrides: OverrideArgs,
     /// Push the image as well: to HOST[:PORT]/REPOSITORY:TAG, or to the recipe's image.repository and image.tag
@@ -67,11 +67,13 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         if args.dry_run { None } else { open_registry(push, &args.registry, &args.upload, console)? };
     let disk = args.disk.or_else(|| recipe.root.disk.as_ref().map(|disk| recipe.path(disk)));
     let unpacked = disk.as_deref().map(|disk| args.spool.unpacked(disk, console)).transpose()?.flatten();
+    let cache = args.media.cache()?;
     let job = Job {
         output: args.output.unwrap_or_else(|| PathBuf::from("out").join(&recipe.name)),
         recipe: &recipe,
         overrides: args.overrides.set.iter().map(ToString::to_string).collect(),
-        media_dir: args.media_dir,
+        media_dir: args.media.media_dir.clone(),
+        hash_cache: cache.as_ref(),
         disk: unpacked.or(disk),
         registry: registry.as_ref(),
         created: created()?,
@@ -84,7 +86,9 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         console.note(format!("{:<8} {}{kept}", step.name, step.outcome));
         step.warnings.iter().for_each(|warning| console.warn(warning));
     };
-    let evidence = build::build(&job, &mut watch, console)?;
+    let evidence = build::build(&job, &mut watch, console);
+    media_args::save(cache.as_ref(), console);
+    let evidence = evidence?;
     tell_expect(&recipe, console);
     console.note(format!("evidence {}", job.output.join(build::EVIDENCE).display()));
     if args.json {

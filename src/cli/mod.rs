@@ -12,6 +12,7 @@ mod flash_target;
 mod image_source;
 mod in_place;
 mod inspect;
+mod media_args;
 mod package;
 mod prepare_sealed_root;
 mod promote;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::media_args::{self, MediaArgs};
 use super::recipe::OverrideArgs;
 use super::{Classify, Console, Exit, Failure};
 use crate::io::path_text;
@@ -18,9 +19,8 @@ use crate::recipe::{self, Recipe};
 pub struct Args {
     /// The recipe.
     recipe: PathBuf,
-    /// Where the media are, instead of the recipe's own folder.
-    #[arg(long, value_name = "DIR")]
-    media_dir: Option<PathBuf>,
+    #[command(flatten)]
+    media: MediaArgs,
     #[command(flatten)]
     overrides: OverrideArgs,
     /// Print what was found as JSON.
@@ -96,8 +96,10 @@ impl Report {
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let recipe = recipe::load(&args.recipe, &args.overrides.set)?;
-    let pinned = recipe.pinned(args.media_dir.as_deref());
-    let results = media::verify(&pinned, console)?;
+    let pinned = recipe.pinned(args.media.media_dir.as_deref());
+    let cache = args.media.cache()?;
+    let results = media::verify(&pinned, cache.as_ref(), console)?;
+    media_args::save(cache.as_ref(), console);
     let pins = [("windows", &recipe.media.windows.pin_at), ("virtio", &recipe.media.virtio.pin_at)];
     let mut reports = Vec::new();
     let mut failures = Vec::new();
@@ -135,11 +137,16 @@ pub fn tell_expect(recipe: &Recipe, console: &Console) {
 
 fn line(medium: &str, facts: &MediaFacts) -> String {
     let label = facts.label.as_deref().map(|label| format!(", volume {label}")).unwrap_or_default();
+    let cached = facts.hash_cached.as_deref();
+    let cached = cached.map(|when| format!(" (not hashed now: of {when}, from the hash cache)"));
+    let name = media::known(&facts.sha256).map(|known| format!("\n  known as {known}"));
     format!(
-        "{medium}: verified {}\n  {} bytes, {}{label}\n  sha256 {}\n",
+        "{medium}: verified {}\n  {} bytes, {}{label}\n  sha256 {}{}{}\n",
         facts.path.display(),
         facts.size,
         facts.format.name(),
-        facts.sha256
+        facts.sha256,
+        cached.unwrap_or_default(),
+        name.unwrap_or_default()
     )
 }

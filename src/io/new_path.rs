@@ -93,10 +93,11 @@ pub const UNFINISHED: &str = ".sealroot-";
 /// For files that are this program's own memory; what a user named is never replaced.
 pub fn replace_file(
     path: &Path,
+    privacy: Privacy,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<(), NewPathError> {
     let _counted = Counted::new();
-    let mut temporary = unfinished(path, Privacy::Public)?;
+    let mut temporary = unfinished(path, privacy)?;
     write(temporary.as_file_mut())
         .and_then(|()| temporary.as_file().sync_all())
         .map_err(NewPathError::io(path))?;
@@ -309,10 +310,10 @@ mod tests {
     fn a_replaced_file_is_the_old_one_or_the_new_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory");
-        replace_file(&path, |file| file.write_all(b"one")).unwrap();
-        replace_file(&path, |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        replace_file(&path, Privacy::Public, |file| file.write_all(b"one")).unwrap();
+        replace_file(&path, Privacy::Public, |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"one");
-        replace_file(&path, |file| file.write_all(b"two")).unwrap();
+        replace_file(&path, Privacy::Public, |file| file.write_all(b"two")).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
         assert_eq!(names(folder.path()), ["memory"]);
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use thiserror::Error;
 
+use super::hash_cache::{HashCache, Identity, Remembered};
 use super::{Content, FileHash, HashError, Sha256, VolumeKind, hash, sniff};
 use crate::io::{Interrupted, Progress, ReadAt, SourceFile, path_text};
 
@@ -30,6 +31,9 @@ pub struct MediaFacts {
     pub size: u64,
     /// Of the whole file; the same as its pin.
     pub sha256: Sha256,
+    /// When it was hashed, UTC, where the hash is that of an earlier run; `None`: it was hashed now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_cached: Option<String>,
     /// The file systems on it.
     pub format: VolumeKind,
     /// The volume's label: for people to read, never to decide by.
@@ -126,16 +130,18 @@ impl MediaError {
     }
 }
 
-/// Hashes every file and compares; one result for each, in the same order. Files are read and never changed.
+/// Hashes every file and compares; one result for each, in the same order. Files are read and never changed. With a
+/// cache, a file that an earlier run hashed is not read again, and what is hashed is remembered.
 ///
 /// An interruption is the whole call's.
 pub fn verify(
     files: &[PinnedFile],
+    cache: Option<&HashCache>,
     progress: &dyn Progress,
 ) -> Result<Vec<Result<MediaFacts, MediaError>>, Interrupted> {
     let results: Vec<_> = std::thread::scope(|scope| {
         let running: Vec<_> =
-            files.iter().map(|file| scope.spawn(move || verify_one(file, progress))).collect();
+            files.iter().map(|file| scope.spawn(move || verify_one(file, cache, progress))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -161,21 +167,52 @@ fn open(pinned: &PinnedFile) -> Result<SourceFile, MediaError> {
     })
 }
 
-fn verify_one(pinned: &PinnedFile, progress: &dyn Progress) -> Result<MediaFacts, MediaError> {
+fn verify_one(
+    pinned: &PinnedFile,
+    cache: Option<&HashCache>,
+    progress: &dyn Progress,
+) -> Result<MediaFacts, MediaError> {
     let path = || pinned.path.clone();
     let file = open(pinned)?;
     let content = sniff(&file).map_err(|source| HashError::Read { path: path(), offset: 0, source })?;
-    let FileHash { size, sha256 } = hash(&file, &pinned.path, &task_name(&pinned.path), progress)?;
+    let (size, sha256, hash_cached) = hash_once(&file, &pinned.path, cache, progress)?;
     if sha256 != pinned.sha256 {
         let mismatch = Mismatch { path: path(), size, expected: pinned.sha256, got: sha256, content };
         return Err(MediaError::Mismatch(Box::new(mismatch)));
     }
     match content {
-        Content::Image(volume) => {
-            Ok(MediaFacts { path: path(), size, sha256, format: volume.kind, label: volume.label })
-        }
+        Content::Image(volume) => Ok(MediaFacts {
+            path: path(),
+            size,
+            sha256,
+            hash_cached,
+            format: volume.kind,
+            label: volume.label,
+        }),
         content => Err(MediaError::NotAnImage { path: path(), content }),
     }
+}
+
+/// A file's size and hash, and when it was hashed if that was earlier.
+fn hash_once(
+    file: &SourceFile,
+    path: &Path,
+    cache: Option<&HashCache>,
+    progress: &dyn Progress,
+) -> Result<(u64, Sha256, Option<String>), HashError> {
+    let name = task_name(path);
+    let Some(cache) = cache else {
+        let FileHash { size, sha256 } = hash(file, path, &name, progress)?;
+        return Ok((size, sha256, None));
+    };
+    let identity =
+        Identity::of(file).map_err(|source| HashError::Read { path: path.into(), offset: 0, source })?;
+    if let Some(Remembered { sha256, hashed }) = cache.find(&identity) {
+        return Ok((file.size(), sha256, Some(hashed)));
+    }
+    let FileHash { size, sha256 } = hash(file, path, &name, progress)?;
+    cache.add(identity, sha256);
+    Ok((size, sha256, None))
 }
 
 /// A file's name, cut to what a progress line has room for.
