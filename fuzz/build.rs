@@ -1,4 +1,4 @@
-//! The volume that the target "ntfs" edits is made once, and compiled in.
+//! The volume and the disc images that targets edit are made once, and compiled in.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,11 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=volume.sh");
     println!("cargo::rerun-if-changed=volume.py");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("volume");
-    let made = Command::new("bash").arg("volume.sh").arg(&out).status().expect("bash runs");
-    assert!(made.success(), "volume.sh failed; does it find mkntfs, wimlib-imagex, ntfsinfo and FUSE?");
+    println!("cargo::rerun-if-changed=discs.sh");
+    println!("cargo::rerun-if-changed=../fixtures/udf_disc.py");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for (script, made) in [("volume.sh", "volume"), ("discs.sh", "discs")] {
+        let status = Command::new("bash").arg(script).arg(out.join(made)).status().expect("bash runs");
+        assert!(status.success(), "{script} failed; does it find the tools that tests/run.sh installs?");
+    }
 }

@@ -27,8 +27,8 @@ for name in "${list[@]}"; do
     corpus=$target/fuzz-corpus/$name finds=$target/fuzz-finds/$name
     bash fuzz/seeds.sh "$name" "$corpus"
     mkdir -p "$finds"
-    # Some take up to 48 changes of 16 bytes of a volume of their own.
-    case $name in ntfs | shipped) longest=770 ;; *) longest=131072 ;; esac
+    # Some take up to 48 changes of 16 bytes of a volume or disc of their own.
+    case $name in ntfs | shipped | udf | iso9660) longest=770 ;; *) longest=131072 ;; esac
     "$target/fuzz/$host/release/$name" "$corpus" -max_total_time="$seconds" -timeout=60 -max_len="$longest" -len_control=0 \
         -malloc_limit_mb=64 -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$finds/" >"$target/fuzz-$name.log" 2>&1 &
     running+=($!)

@@ -68,6 +68,14 @@ case $target in
         # How it is read, and the same volume, which is not changed.
         printf '\0' > "$out/as-made"
         ;;
+    udf | iso9660)
+        # No change; one, in sectors of every kind.
+        : > "$out/as-made"
+        for sector in 1 2 3 4 5 6 9; do
+            # Sector, place in it, length less one, whether checksums stay wrong, and ten bytes.
+            printf '%b\0\070\0\0\1\0\0\0\0\0\0\0\0\0\0' "\\0$sector" > "$out/sector-$sector"
+        done
+        ;;
     layer)
         # Two frames and a seek table, around a tar with a small disk.
         mkdir "$work/disk"

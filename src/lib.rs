@@ -12,7 +12,8 @@
 //! | push | upload, verify, and only then a digest | `registry` |
 //! | render | what the cluster needs | [`kube`] |
 //!
-//! Below them lie the formats: bytes ([`io`]), disks and partitions ([`disk`]), [`ntfs`], registry [`hive`]s.
+//! Below them lie the formats: bytes ([`io`]), disks and partitions ([`disk`]), [`ntfs`], registry [`hive`]s, disc
+//! images ([`iso`]).
 //! A module uses only those above it in the list below; `tests/module_order.rs` holds that.
 //! Stages return typed results; only `cli` prints.
 
@@ -23,6 +24,8 @@ pub mod disk;
 pub mod ntfs;
 
 pub mod hive;
+
+pub mod iso;
 
 pub mod media;
 

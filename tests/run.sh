@@ -14,7 +14,7 @@ has() { command -v "$1" >/dev/null; }
 
 step 'Debian packages'
 # command:package
-needed='wimlib-imagex:wimtools genisoimage:genisoimage sgdisk:gdisk mkntfs:ntfs-3g ntfs-3g:ntfs-3g
+needed='wimlib-imagex:wimtools genisoimage:genisoimage isoinfo:genisoimage 7zz:7zip sgdisk:gdisk mkntfs:ntfs-3g ntfs-3g:ntfs-3g
 fusermount3:fuse3 mcopy:mtools mkfs.vfat:dosfstools hivexsh:libhivex-bin hivexregedit:libwin-hivex-perl
 reged:chntpw qemu-img:qemu-utils skopeo:skopeo umoci:umoci docker-registry:docker-registry
 htpasswd:apache2-utils xmllint:libxml2-utils openssl:openssl python3:python3 shellcheck:shellcheck

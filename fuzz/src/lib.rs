@@ -1,5 +1,6 @@
 //! What the fuzz targets share.
 
+pub mod discs;
 pub mod edits;
 pub mod hives;
 #[path = "../../src/hive/marvin32.rs"]

@@ -6,7 +6,6 @@ mod known;
 mod pin;
 mod sniff;
 mod verify;
-mod volume;
 
 pub use hash::{FileHash, HashError, hash};
 pub use hash_cache::{HashCache, HashCacheError};
@@ -14,4 +13,3 @@ pub use known::{KnownMedium, known, known_drivers};
 pub use pin::{PinError, Sha256};
 pub use sniff::{Content, sniff};
 pub use verify::{MediaError, MediaFacts, Mismatch, PinnedFile, look, verify};
-pub use volume::{Volume, VolumeKind};

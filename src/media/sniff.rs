@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use super::volume::{self, FIRST_DESCRIPTOR, SECTOR, Volume};
 use crate::io::ReadAt;
+use crate::iso::{LEAST, Volume, volume};
 
 /// What a file was found to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,16 +46,15 @@ const MAGIC: [(&[u8], usize, Content); 10] = [
 /// Looks at the beginning of `file`: a few small reads, whatever its size.
 pub fn sniff(file: &dyn ReadAt) -> io::Result<Content> {
     let size = file.size();
-    if let Some(volume) = volume::read(file)? {
+    if let Some(volume) = volume(file)? {
         return Ok(Content::Image(volume));
     }
-    let least = FIRST_DESCRIPTOR + SECTOR;
-    let mut head = vec![0; usize::try_from(size.min(least)).unwrap_or(0)];
+    let mut head = vec![0; usize::try_from(size.min(LEAST)).unwrap_or(0)];
     file.read_exact_at(&mut head, 0)?;
     Ok(by_magic(&head).unwrap_or_else(|| {
         if size > 0 && is_text(&head) {
             Content::Text
-        } else if size < least {
+        } else if size < LEAST {
             Content::TooShort(size)
         } else if head.iter().all(|byte| *byte == 0) {
             Content::Zeros

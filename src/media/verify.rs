@@ -8,8 +8,9 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::hash_cache::{HashCache, Identity, Remembered};
-use super::{Content, FileHash, HashError, Sha256, VolumeKind, hash, sniff};
+use super::{Content, FileHash, HashError, Sha256, hash, sniff};
 use crate::io::{Interrupted, Progress, ReadAt, SourceFile, path_text};
+use crate::iso::VolumeKind;
 
 /// A file and the hash it must have.
 #[derive(Debug, Clone, PartialEq, Eq)]

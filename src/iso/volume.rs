@@ -6,12 +6,9 @@ use std::io;
 
 use serde::Serialize;
 
+use super::{FIRST_DESCRIPTOR, SECTOR};
 use crate::io::ReadAt;
 
-/// Bytes a sector: both formats count in these on optical media.
-pub(super) const SECTOR: u64 = 2048;
-/// Descriptors begin after a system area of 16 sectors.
-pub(super) const FIRST_DESCRIPTOR: u64 = 16 * SECTOR;
 /// Descriptors looked at in either sequence; real images have fewer than ten.
 const MAX_DESCRIPTORS: u64 = 32;
 
@@ -52,7 +49,7 @@ pub struct Volume {
 }
 
 /// The volume on `image`, or `None` where there is no disc file system.
-pub(super) fn read(image: &dyn ReadAt) -> io::Result<Option<Volume>> {
+pub fn volume(image: &dyn ReadAt) -> io::Result<Option<Volume>> {
     let (mut iso, mut udf) = (None, None);
     for index in 0..MAX_DESCRIPTORS {
         let Some(sector) = read_sector(image, FIRST_DESCRIPTOR / SECTOR + index)? else { break };
@@ -189,7 +186,7 @@ mod tests {
             let head: u8 = image[256 * 2048..256 * 2048 + 16].iter().enumerate()
                 .filter(|(at, _)| *at != 4).fold(0, |sum, (_, byte)| sum.wrapping_add(*byte));
             image[256 * 2048 + 4] = head;
-            read(&image).unwrap();
+            volume(&image).unwrap();
         }
 
         #[test]
