@@ -13,12 +13,13 @@
 //! | render | what the cluster needs | [`kube`] |
 //!
 //! Below them lie the formats: bytes ([`io`]), disks and partitions ([`disk`]), [`ntfs`], registry [`hive`]s, disc
-//! images ([`iso`]).
+//! images ([`iso`]), [`xml`].
 //! A module uses only those above it in the list below; `tests/module_order.rs` holds that.
 //! Stages return typed results; only `cli` prints.
 
 pub mod io;
 pub mod windows;
+pub mod xml;
 
 pub mod disk;
 pub mod ntfs;

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the ground up.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "io",
     "windows",
+    "xml",
     "disk",
     "ntfs",
     "hive",

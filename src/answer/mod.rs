@@ -5,12 +5,11 @@
 mod credentials;
 mod render;
 mod template;
-mod xml;
 
+pub use crate::xml::XmlError;
 pub use credentials::{CredentialsError, Password, random_computer_name};
 pub use render::{
     Account, AnswerError, AnswerFile, AnswerFiles, ImageChoice, Install, Locale, System, render_clone,
     render_install,
 };
 pub use template::TemplateError;
-pub use xml::XmlError;

@@ -5,10 +5,10 @@ use zeroize::Zeroizing;
 
 use super::credentials::Password;
 use super::template::{TemplateError, Values, fill};
-use super::xml;
 use crate::windows::{
     AccountName, ComputerName, DriverFolder, ImageName, InputLocale, LanguageTag, ProductKey, TimeZone,
 };
+use crate::xml;
 
 const INSTALL: &str = include_str!("../../answer-templates/install.xml");
 const CLONE: &str = include_str!("../../answer-templates/clone.xml");
@@ -210,8 +210,8 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::{Path, PathBuf};
 
-    use super::super::xml::{Content, Element};
     use super::*;
+    use crate::xml::{Content, Element};
 
     fn system(password: &str) -> System {
         let name: AccountName = "workspace".parse().unwrap();

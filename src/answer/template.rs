@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::xml::{Content, Element, XmlError, is_xml_char};
+use crate::xml::{Content, Element, XmlError, is_xml_char};
 
 const NAMESPACE: (&str, &str) = ("xmlns:t", "urn:sealroot:template");
 const PREFIX: &str = "t:";
@@ -200,8 +200,8 @@ fn malformed(element: &Element) -> TemplateError {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::xml::{parse, write};
     use super::*;
+    use crate::xml::{parse, write};
 
     fn filled(template: &str, values: &Values) -> Result<String, TemplateError> {
         let root = fill(&parse(template)?, values)?;

@@ -1,8 +1,10 @@
 //! Facts about Windows as code: names, passwords and keys, and the rules they follow.
 
+mod architecture;
 mod names;
 mod password;
 
+pub use architecture::Architecture;
 pub use names::{
     AccountName, ComputerName, DriverFolder, ImageName, InputLocale, LanguageTag, NameError, ProductKey,
     TimeZone,

@@ -1,4 +1,4 @@
-//! XML as a small tree: elements that hold elements or text, as answer files do.
+//! XML as a small tree: elements that hold elements or text, as answer files and WIM archives have it.
 //!
 //! Written files are ASCII bytes with numeric references, CRLF line ends, and the declaration first: Setup and
 //! the tools around it have stumbled over anything else.
@@ -12,7 +12,7 @@ use quick_xml::{Reader, Writer, XmlVersion, escape};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// No answer file nests deeper than this; a file that does is not one.
+/// Nothing that is read here nests deeper than this.
 const MAX_DEPTH: usize = 64;
 
 /// An element. `Debug` shows its name only: the text may be a password.
@@ -33,6 +33,35 @@ pub enum Content {
     Elements(Vec<Element>),
     /// Text, decoded; never blank.
     Text(Zeroizing<String>),
+}
+
+impl Element {
+    /// The first element of that name in it.
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.children(name).next()
+    }
+
+    /// Every element of that name in it, in their order.
+    pub fn children<'e, 'n>(&'e self, name: &'n str) -> impl Iterator<Item = &'e Self> + use<'e, 'n> {
+        let inner = match &self.content {
+            Content::Elements(elements) => elements.as_slice(),
+            Content::Text(_) => &[],
+        };
+        inner.iter().filter(move |element| element.name == name)
+    }
+
+    /// Its text; `None` where it holds elements, or nothing.
+    pub fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            Content::Elements(_) => None,
+        }
+    }
+
+    /// The value of its attribute of that name.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
 }
 
 impl fmt::Debug for Element {
@@ -140,7 +169,7 @@ impl Open {
         } else if self.elements.is_empty() {
             Content::Text(self.text)
         } else {
-            return Err(format!("<{}> holds text and elements, which no answer file mixes", self.name));
+            return Err(format!("<{}> holds text and elements, which belong apart", self.name));
         };
         Ok(Element { name: self.name, attributes: self.attributes, content })
     }

@@ -1,0 +1,171 @@
+//! A Windows medium: the images that can be installed from it, and how it boots.
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::Sha256;
+use super::text::{decode, pair, section};
+use super::wim::{Guid, Image, Wim, WimError};
+use crate::io::ReadAt;
+use crate::iso::{Disc, DiscError, File, Kind};
+
+/// Parts of a split archive that are looked for; a medium's have three or four.
+const MAX_PARTS: usize = 64;
+/// The largest of the small text files that is read, in bytes.
+const MAX_TEXT: u64 = 64 << 10;
+
+/// Why a medium is not read.
+#[derive(Debug, Error)]
+pub enum MediumError {
+    /// Its file system can't be read.
+    #[error(transparent)]
+    Disc(#[from] DiscError),
+    /// An archive on it can't be read.
+    #[error("{file}: {source}")]
+    Wim {
+        /// The archive's path on the medium.
+        file: String,
+        /// Why.
+        source: WimError,
+    },
+}
+
+/// What a Windows medium holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WindowsMedium {
+    /// Where the images are.
+    pub install: InstallArchive,
+    /// The images of `sources/boot.wim`: Windows PE, and Setup.
+    pub boot_images: Vec<String>,
+    /// What `sources/ei.cfg` says, where it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<Channel>,
+    /// Setup's own languages, from `sources/lang.ini`.
+    pub setup_languages: Vec<String>,
+    /// The architectures it boots on by UEFI: `bootx64.efi` and `bootaa64.efi`.
+    pub boots_by_uefi: Vec<&'static str>,
+    /// Whether the boot image that waits for no key is there: `efisys_noprompt.bin`.
+    pub boots_without_prompt: bool,
+}
+
+/// `sources/install.wim`, `.esd` or `.swm`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstallArchive {
+    /// Its path; of a split one, that of the first part.
+    pub file: String,
+    /// How many parts it has.
+    pub parts: u16,
+    /// Whether resources are compressed together.
+    pub solid: bool,
+    /// Its identity.
+    pub guid: Guid,
+    /// Of its XML's bytes.
+    pub xml_sha256: Sha256,
+    /// Its images.
+    pub images: Vec<Image>,
+}
+
+/// The edition and channel that Setup is held to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Channel {
+    /// As `Professional`; none: Setup asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edition_id: Option<String>,
+    /// `Retail`, `OEM`, `Volume`, `Eval`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// Whether it takes volume licence keys.
+    pub volume_licence: bool,
+}
+
+impl WindowsMedium {
+    /// Reads a medium; `None` where there is nothing to install on it.
+    pub fn read(disc: &Disc<'_>) -> Result<Option<Self>, MediumError> {
+        let Some(install) = install_archive(disc)? else { return Ok(None) };
+        let boot = disc.find_file("sources/boot.wim")?;
+        let in_boot = |source| MediumError::Wim { file: "sources/boot.wim".into(), source };
+        let boot = boot.map(|file| Wim::read(&file)).transpose().map_err(in_boot)?;
+        let there = |path: &str| disc.find(path).map(|entry| entry.is_some_and(|e| e.kind == Kind::File));
+        let mut boots_by_uefi = Vec::new();
+        for (name, architecture) in
+            [("bootx64.efi", "amd64"), ("bootaa64.efi", "arm64"), ("bootia32.efi", "x86")]
+        {
+            if there(&format!("efi/boot/{name}"))? {
+                boots_by_uefi.push(architecture);
+            }
+        }
+        Ok(Some(Self {
+            install,
+            boot_images: boot
+                .map(|wim| wim.images.into_iter().map(|image| image.name).collect())
+                .unwrap_or_default(),
+            channel: text(disc, "sources/ei.cfg")?.map(|text| channel(&text)),
+            setup_languages: text(disc, "sources/lang.ini")?.map(|text| languages(&text)).unwrap_or_default(),
+            boots_by_uefi,
+            boots_without_prompt: there("efi/microsoft/boot/efisys_noprompt.bin")?,
+        }))
+    }
+
+    /// The images that Setup can install.
+    pub fn installable(&self) -> impl Iterator<Item = &Image> {
+        self.install.images.iter().filter(|image| image.is_installable())
+    }
+}
+
+fn install_archive(disc: &Disc<'_>) -> Result<Option<InstallArchive>, MediumError> {
+    for (file, split) in
+        [("sources/install.wim", false), ("sources/install.esd", false), ("sources/install.swm", true)]
+    {
+        let Some(first) = disc.find_file(file)? else { continue };
+        let in_wim = |source| MediumError::Wim { file: file.into(), source };
+        let wim = if split {
+            let mut parts = vec![first];
+            while parts.len() < MAX_PARTS {
+                let next = format!("sources/install{}.swm", parts.len() + 1);
+                let Some(part) = disc.find_file(&next)? else { break };
+                parts.push(part);
+            }
+            let parts: Vec<&dyn ReadAt> = parts.iter().map(|part: &File<'_>| part as &dyn ReadAt).collect();
+            Wim::read_split(&parts)
+        } else {
+            Wim::read(&first)
+        };
+        let wim = wim.map_err(in_wim)?;
+        return Ok(Some(InstallArchive {
+            file: file.into(),
+            parts: wim.header.parts.1,
+            solid: wim.header.solid,
+            guid: wim.header.guid,
+            xml_sha256: wim.xml_sha256,
+            images: wim.images,
+        }));
+    }
+    Ok(None)
+}
+
+/// A small text file; `None` where it is not there, or not small.
+fn text(disc: &Disc<'_>, path: &str) -> Result<Option<String>, DiscError> {
+    let Some(file) = disc.find_file(path)?.filter(|file| file.size() <= MAX_TEXT) else { return Ok(None) };
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(|source| DiscError::Read { offset: 0, source })?;
+    Ok(Some(decode(&bytes)))
+}
+
+/// `ei.cfg`: each section is one line.
+fn channel(text: &str) -> Channel {
+    let line = |name| section(text, name).into_iter().next();
+    Channel {
+        edition_id: line("EditionID"),
+        channel: line("Channel"),
+        volume_licence: line("VL").is_some_and(|value| value == "1"),
+    }
+}
+
+/// `lang.ini`: `en-US = 3`.
+fn languages(text: &str) -> Vec<String> {
+    let lines = section(text, "Available UI Languages");
+    lines.iter().filter_map(|line| pair(line)).map(|(language, _)| language.to_owned()).collect()
+}
