@@ -1,5 +1,6 @@
 //! Installation media: hashing against a pin, and what a file is.
 
+pub mod driver;
 mod hash;
 mod pin;
 mod sniff;
