@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::driver::{DriverVersion, Inf, MAX_INF};
+use super::driver::{DriverVersion, Inf};
 use super::windows::MediumError;
 use crate::io::ReadAt;
 use crate::iso::{Disc, DiscError, Entry, Kind};
@@ -47,7 +47,7 @@ pub struct DriverFolder {
     pub architecture: &'static str,
     /// Its path.
     pub path: String,
-    /// Its INF files' versions, by file name.
+    /// Its INF files' versions, by file name in lower case; none where an INF has none that can be read.
     pub versions: BTreeMap<String, Option<DriverVersion>>,
 }
 
@@ -61,8 +61,6 @@ struct List {
 struct Listed {
     inf_path: String,
     driver_version: String,
-    #[serde(default)]
-    driver_date: Option<String>,
 }
 
 impl DriverMedium {
@@ -147,10 +145,9 @@ fn list(disc: &Disc<'_>) -> Result<BTreeMap<String, DriverVersion>, MediumError>
     file.read_exact_at(&mut json, 0).map_err(|source| DiscError::Read { offset: 0, source })?;
     // A list of another form is no reason to refuse the medium: the INF files say the same.
     let list = serde_json::from_slice::<List>(&json).map(|list| list.drivers).unwrap_or_default();
-    let versions = list.into_iter().map(|listed| {
-        let version =
-            DriverVersion { date: listed.driver_date.unwrap_or_default(), version: listed.driver_version };
-        (listed.inf_path.replace('\\', "/").to_lowercase(), version)
+    let versions = list.into_iter().filter_map(|listed| {
+        let version = listed.driver_version.parse().ok()?;
+        Some((listed.inf_path.replace('\\', "/").to_lowercase(), version))
     });
     Ok(versions.collect())
 }
@@ -166,7 +163,7 @@ fn versions(
     let listed: BTreeMap<_, _> = list
         .range(prefix.clone()..)
         .take_while(|(path, _)| path.starts_with(&prefix))
-        .map(|(path, version)| (path[prefix.len()..].to_owned(), Some(version.clone())))
+        .map(|(path, version)| (path[prefix.len()..].to_owned(), Some(*version)))
         .collect();
     if !listed.is_empty() {
         return Ok(listed);
@@ -177,10 +174,10 @@ fn versions(
             continue;
         }
         let file = disc.file(&entry.node)?;
-        let version = if file.size() <= MAX_INF {
+        let version = if file.size() <= Inf::MAX_SIZE {
             let mut bytes = vec![0; file.size() as usize];
             file.read_exact_at(&mut bytes, 0).map_err(|source| DiscError::Read { offset: 0, source })?;
-            Inf::parse(&bytes).ok().and_then(|inf| inf.driver_version)
+            Inf::parse(&bytes).ok().and_then(|inf| inf.driver_ver).map(|ver| ver.version)
         } else {
             None
         };
