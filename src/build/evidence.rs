@@ -13,6 +13,7 @@ use crate::containerdisk::Digest;
 use crate::io::path_text;
 use crate::media::{MediaFacts, Sha256};
 use crate::recipe::Recipe;
+use crate::recipe::expect::Found;
 use crate::root::{Finding, RootFacts, SealReport};
 
 /// The file the evidence goes to.
@@ -100,13 +101,12 @@ impl RecipeEvidence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MediaEvidence {
-    /// Whether what is on the media was compared with the recipe's `expect`. It was not: their pins alone stand
-    /// for them.
-    pub expect_checked: bool,
     /// The Windows ISO; its hash is its pin.
     pub windows: MediaFacts,
     /// The virtio-win ISO; its hash is its pin.
     pub virtio: MediaFacts,
+    /// What is on them: all that the recipe expects.
+    pub found: Found,
 }
 
 /// One rendered answer, less its secrets.

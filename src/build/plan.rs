@@ -24,6 +24,9 @@ pub fn plan(job: &Job<'_>, push: Option<&ImageName>) -> Result<Vec<Planned>, Bui
     let state = State::load(&job.output, job.owner()?)?;
     let mut stages = Vec::new();
     let mut add = |name, what| stages.push(Planned { name, what, warnings: Vec::new() });
+    if let Err(error) = job.lock_fits() {
+        add("verify", Err(error));
+    }
     for medium in job.recipe.pinned(job.media_dir.as_deref()) {
         let what = media::look(&medium)
             .map(|size| format!("hash {} ({size} bytes)", medium.path.display()))

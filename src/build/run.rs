@@ -16,7 +16,10 @@ use super::state::{ImageState, Owner, Publication, State};
 use crate::containerdisk::{Layout, LayoutError, LevelError, Verified, verify};
 use crate::disk::DiskError;
 use crate::io::{Interrupted, Overlay, PatchError, Progress};
-use crate::media::{self, HashCache, MediaError, MediaFacts};
+use crate::media::driver::Judge;
+use crate::media::{self, HashCache, MediaError, VerifiedFile};
+use crate::recipe::expect::{self, Difference, Differences, UnreadMedium};
+use crate::recipe::lock::{Lock, LockError};
 use crate::recipe::{self, Recipe};
 use crate::registry::{Registry, RegistryError};
 use crate::root::RootError;
@@ -30,6 +33,8 @@ pub struct Job<'j> {
     pub overrides: Vec<String>,
     /// Where the media are, instead of the recipe's folder.
     pub media_dir: Option<PathBuf>,
+    /// The roots that drivers' certificates are judged by.
+    pub trust: Judge<'j>,
     /// Hashes of earlier builds, where the user wants media not to be hashed again.
     pub hash_cache: Option<&'j HashCache>,
     /// The root disk, instead of the recipe's.
@@ -78,6 +83,15 @@ pub enum BuildError {
     /// One medium or both are not what is pinned.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Media(Vec<MediaError>),
+    /// The recipe's lock can't be used.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A verified medium can't be read.
+    #[error(transparent)]
+    Unread(#[from] UnreadMedium),
+    /// The media do not hold what the recipe expects.
+    #[error(transparent)]
+    Expect(#[from] Differences),
     /// An answer can't be rendered.
     #[error(transparent)]
     Answers(#[from] AnswersError),
@@ -206,11 +220,18 @@ impl Job<'_> {
         Ok((settings, found))
     }
 
-    /// Whether both media are there: one that is not makes hashing the other pointless.
+    /// Whether both media are there, and the lock fits: without that, hashing is pointless.
     fn look_at_media(&self) -> Result<(), BuildError> {
+        self.lock_fits()?;
         let pinned = self.recipe.pinned(self.media_dir.as_deref());
         let errors: Vec<_> = pinned.iter().filter_map(|medium| media::look(medium).err()).collect();
         if errors.is_empty() { Ok(()) } else { Err(BuildError::Media(errors)) }
+    }
+
+    /// Whether the recipe's lock, if there is one, is of its pins.
+    pub(super) fn lock_fits(&self) -> Result<(), BuildError> {
+        let lock = Lock::read(&self.recipe.file)?;
+        hold(lock.map(|lock| lock.fits(self.recipe)).unwrap_or_default())
     }
 
     fn verify_media(
@@ -218,6 +239,7 @@ impl Job<'_> {
         watch: &mut dyn FnMut(Step),
         progress: &dyn Progress,
     ) -> Result<MediaEvidence, BuildError> {
+        let lock = Lock::read(&self.recipe.file)?;
         let pinned = self.recipe.pinned(self.media_dir.as_deref());
         let (mut facts, mut errors) = (Vec::new(), Vec::new());
         for result in media::verify(&pinned, self.hash_cache, progress)? {
@@ -226,16 +248,23 @@ impl Job<'_> {
                 Err(error) => errors.push(error),
             }
         }
-        let Ok([windows, virtio]) = <[MediaFacts; 2]>::try_from(facts) else {
+        let Ok([windows, virtio]) = <[VerifiedFile; 2]>::try_from(facts) else {
             return Err(BuildError::Media(errors));
         };
-        for medium in [&windows, &virtio] {
+        for VerifiedFile { facts: medium, .. } in [&windows, &virtio] {
             let hashed = medium.hash_cached.as_deref();
             let hashed = hashed.map(|when| format!(" (not hashed now: of {when}, from the hash cache)"));
             let outcome = format!("{} matches its pin{}", medium.path.display(), hashed.unwrap_or_default());
             watch(Step::new("verify", outcome));
         }
-        Ok(MediaEvidence { expect_checked: false, windows, virtio })
+        let found = expect::check(self.recipe, &windows, &virtio, lock.as_ref(), self.trust)?;
+        hold(found.differences.clone())?;
+        let image = found.windows.as_ref().and_then(|found| found.image.as_ref());
+        let image = image.map(|image| format!("image {}, {}; ", image.index, image.name)).unwrap_or_default();
+        let folders = found.drivers.as_ref().map_or(0, |found| found.folders.len());
+        let outcome = format!("{image}{folders} driver folders as their catalogs have them");
+        watch(Step { warnings: found.warnings.clone(), ..Step::new("verify", outcome) });
+        Ok(MediaEvidence { windows: windows.facts, virtio: virtio.facts, found })
     }
 
     fn answer(
@@ -336,6 +365,10 @@ impl Job<'_> {
         state.save(folder)?;
         Ok(Some(publication))
     }
+}
+
+fn hold(differences: Vec<Difference>) -> Result<(), BuildError> {
+    if differences.is_empty() { Ok(()) } else { Err(Differences(differences).into()) }
 }
 
 fn tell_root(examined: &Examined, watch: &mut dyn FnMut(Step)) {

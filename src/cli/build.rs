@@ -12,7 +12,6 @@ use super::recipe::OverrideArgs;
 use super::registry_args::RegistryArgs;
 use super::root_args::SpoolArg;
 use super::upload_args::UploadArgs;
-use super::verify::tell_expect;
 use super::{Classify, Console, Exit, Failure};
 use crate::build::{self, AnswersError, BuildError, FolderError, Job, Planned};
 use crate::containerdisk::LayoutError;
@@ -67,12 +66,13 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         if args.dry_run { None } else { open_registry(push, &args.registry, &args.upload, console)? };
     let disk = args.disk.or_else(|| recipe.root.disk.as_ref().map(|disk| recipe.path(disk)));
     let unpacked = disk.as_deref().map(|disk| args.spool.unpacked(disk, console)).transpose()?.flatten();
-    let cache = args.media.cache()?;
+    let (cache, roots) = (args.media.cache()?, args.media.roots()?);
     let job = Job {
         output: args.output.unwrap_or_else(|| PathBuf::from("out").join(&recipe.name)),
         recipe: &recipe,
         overrides: args.overrides.set.iter().map(ToString::to_string).collect(),
         media_dir: args.media.media_dir.clone(),
+        trust: media_args::judge(roots.as_ref()),
         hash_cache: cache.as_ref(),
         disk: unpacked.or(disk),
         registry: registry.as_ref(),
@@ -89,7 +89,6 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let evidence = build::build(&job, &mut watch, console);
     media_args::save(cache.as_ref(), console);
     let evidence = evidence?;
-    tell_expect(&recipe, console);
     console.note(format!("evidence {}", job.output.join(build::EVIDENCE).display()));
     if args.json {
         console.json(&evidence);
@@ -276,6 +275,9 @@ impl Classify for BuildError {
                 let failed = errors.iter().any(|error| error.exit() == Exit::Failed);
                 if failed { Exit::Failed } else { Exit::Rejected }
             }
+            Self::Lock(error) => error.exit(),
+            Self::Unread(error) => error.exit(),
+            Self::Expect(error) => error.exit(),
             Self::Answers(error) => error.exit(),
             Self::NoDisk => Exit::Rejected,
             Self::Disk { source, .. } => source.exit(),
@@ -293,6 +295,8 @@ impl Classify for BuildError {
     fn cure(&self) -> Option<String> {
         match self {
             Self::Media(errors) => errors.iter().find_map(Classify::cure),
+            Self::Lock(error) => error.cure(),
+            Self::Unread(error) => error.cure(),
             Self::Answers(error) => error.cure(),
             Self::Root { source, .. } => source.cure(),
             Self::Publish(error) => error.cure(),

@@ -1,4 +1,4 @@
-//! `verify`: media against their pins.
+//! `verify`: media against their pins, and what is on them against what the recipe expects.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,19 @@ use super::media_args::{self, MediaArgs};
 use super::recipe::OverrideArgs;
 use super::{Classify, Console, Exit, Failure};
 use crate::io::path_text;
-use crate::media::{self, HashError, MediaError, MediaFacts, PinnedFile, Sha256};
-use crate::recipe::{self, Recipe};
+use crate::media::driver::{Chain, Proof, SigningTime};
+use crate::media::wim::Image;
+use crate::media::{self, HashError, MediaError, MediaFacts, PinnedFile, Sha256, VerifiedFile};
+use crate::recipe;
+use crate::recipe::expect::{self, Differences, Found};
+use crate::recipe::lock::Lock;
 
-/// Hash a recipe's media and check them against their pins.
+/// Hash a recipe's media, check them against their pins, and open them.
 ///
-/// Files are read and never changed. Exit code 3 when one is missing or is not
-/// what the recipe pins.
+/// What is on them is compared with what the recipe expects, and with its lock
+/// (RECIPE.lock) where there is one; the drivers it needs are held to their
+/// signed catalogs. Files are read and never changed. Exit code 3 when one is
+/// missing, or is not what the recipe pins, or does not hold what it expects.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The recipe.
@@ -35,6 +41,7 @@ impl Classify for MediaError {
             | Self::NotAFile { .. }
             | Self::Mismatch(_)
             | Self::NotAnImage { .. }
+            | Self::NoMedium { .. }
             | Self::Hash(HashError::Changed { .. }) => Exit::Rejected,
             Self::Open { .. } | Self::Hash(HashError::Read { .. }) => Exit::Failed,
             Self::Hash(HashError::Interrupted(_)) => Exit::Interrupted,
@@ -50,6 +57,7 @@ impl Classify for MediaError {
             Self::Mismatch(_) => {
                 "get the medium again; change the pin only if its publisher names the hash it has"
             }
+            Self::NoMedium { .. } => "name an ISO file in the recipe, or get it again",
             Self::NotAnImage { .. } => "get the medium, and its hash from its publisher",
             Self::Hash(HashError::Changed { .. }) => "wait until it is whole, then verify again",
             Self::Open { .. } | Self::Hash(_) => return None,
@@ -58,9 +66,18 @@ impl Classify for MediaError {
     }
 }
 
-/// One medium of `verify --json`.
+/// `verify --json`.
 #[derive(Debug, Serialize)]
 struct Report {
+    media: Vec<MediumReport>,
+    /// What is on them, once both match their pins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<Found>,
+}
+
+/// One medium of `verify --json`.
+#[derive(Debug, Serialize)]
+struct MediumReport {
     medium: &'static str,
     #[serde(serialize_with = "path_text")]
     path: PathBuf,
@@ -75,8 +92,8 @@ struct Report {
     error: Option<String>,
 }
 
-impl Report {
-    fn new(medium: &'static str, pinned: &PinnedFile, result: &Result<MediaFacts, MediaError>) -> Self {
+impl MediumReport {
+    fn new(medium: &'static str, pinned: &PinnedFile, result: &Result<VerifiedFile, MediaError>) -> Self {
         let got = match result {
             Err(MediaError::Mismatch(mismatch)) => Some(mismatch.got),
             _ => None,
@@ -87,7 +104,7 @@ impl Report {
             expected: pinned.sha256,
             verified: result.is_ok(),
             got,
-            facts: result.as_ref().ok().cloned(),
+            facts: result.as_ref().ok().map(|verified| verified.facts.clone()),
             error: result.as_ref().err().map(ToString::to_string),
         }
     }
@@ -97,27 +114,44 @@ impl Report {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let recipe = recipe::load(&args.recipe, &args.overrides.set)?;
     let pinned = recipe.pinned(args.media.media_dir.as_deref());
-    let cache = args.media.cache()?;
+    let (cache, roots) = (args.media.cache()?, args.media.roots()?);
+    let lock = Lock::read(&args.recipe)?;
+    if let Some(lock) = &lock {
+        differences(lock.fits(&recipe))?;
+    }
     let results = media::verify(&pinned, cache.as_ref(), console)?;
     media_args::save(cache.as_ref(), console);
     let pins = [("windows", &recipe.media.windows.pin_at), ("virtio", &recipe.media.virtio.pin_at)];
-    let mut reports = Vec::new();
-    let mut failures = Vec::new();
+    let mut report = Report { media: Vec::new(), found: None };
+    let (mut verified, mut failures) = (Vec::new(), Vec::new());
     for (((medium, pin_at), pinned), result) in pins.into_iter().zip(&pinned).zip(results) {
-        reports.push(Report::new(medium, pinned, &result));
+        report.media.push(MediumReport::new(medium, pinned, &result));
         match result {
-            Ok(facts) if !args.json => console.result(line(medium, &facts)),
-            Ok(_) => {}
+            Ok(medium) => verified.push(medium),
             Err(error) => {
                 let context = format!("{medium} (pinned at {}:{pin_at})", args.recipe.display());
                 failures.push(Failure::from(error).context(context));
             }
         }
     }
-    if args.json {
-        console.json(&reports);
+    if let [windows, virtio] = verified.as_slice() {
+        let judge = media_args::judge(roots.as_ref());
+        report.found = Some(expect::check(&recipe, windows, virtio, lock.as_ref(), judge)?);
     }
-    tell_expect(&recipe, console);
+    if args.json {
+        console.json(&report);
+    } else {
+        for (medium, _) in pins {
+            let facts = report.media.iter().find(|report| report.medium == medium);
+            if let Some(facts) = facts.and_then(|report| report.facts.as_ref()) {
+                console.result(line(medium, facts) + &found_on(medium, report.found.as_ref()));
+            }
+        }
+    }
+    if let Some(found) = report.found {
+        found.warnings.iter().for_each(|warning| console.warn(warning));
+        differences(found.differences)?;
+    }
     if failures.is_empty() {
         return Ok(());
     }
@@ -128,11 +162,50 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     Err(Failure::new(exit, told.join("\n\n")))
 }
 
-/// Says what a matching pin leaves open.
-pub fn tell_expect(recipe: &Recipe, console: &Console) {
-    if recipe.media.expects_something() {
-        console.note("note: beyond its hash, what is on a medium is not compared with the recipe's `expect`");
+fn differences(found: Vec<expect::Difference>) -> Result<(), Failure> {
+    if found.is_empty() { Ok(()) } else { Err(Differences(found).into()) }
+}
+
+/// What is on a medium, as far as the recipe asks.
+fn found_on(medium: &str, found: Option<&Found>) -> String {
+    let Some(found) = found else { return String::new() };
+    match (medium, &found.windows, &found.drivers) {
+        ("windows", Some(windows), _) => windows.image.as_ref().map(image_line).unwrap_or_default(),
+        ("virtio", _, Some(drivers)) => {
+            let packages = drivers
+                .folders
+                .iter()
+                .flat_map(|folder| folder.packages.iter().map(move |package| (folder, package)));
+            packages.map(|(folder, package)| package_line(&folder.path, package)).collect()
+        }
+        _ => String::new(),
     }
+}
+
+fn image_line(image: &Image) -> String {
+    let edition = image.edition_id.as_deref().unwrap_or("no edition");
+    let architecture = image.architecture.map_or("", |architecture| architecture.name());
+    let build = image.build().unwrap_or_default();
+    format!(
+        "  image {}: {} ({edition}, {architecture}, {}, {build})\n",
+        image.index,
+        image.name,
+        image.languages.join(" ")
+    )
+}
+
+fn package_line(path: &str, package: &Proof) -> String {
+    let version = package.driver_ver.as_ref().map(|ver| ver.version.to_string()).unwrap_or_default();
+    let signature = &package.signature;
+    let when = match &signature.time {
+        SigningTime::Countersigned { time, .. } => time.date().to_string(),
+        SigningTime::NotCountersigned { .. } => "at a time that nobody attests".into(),
+    };
+    let chain = match &signature.chain {
+        Chain::NotJudged => "its certificate is not judged".into(),
+        Chain::Trusted { root, .. } => format!("trusted by {root}"),
+    };
+    format!("  {path}/{} {version}, signed by {}, {when}; {chain}\n", package.inf, signature.signer.name)
 }
 
 fn line(medium: &str, facts: &MediaFacts) -> String {

@@ -46,13 +46,19 @@ pub fn known(sha256: &Sha256) -> Option<&'static KnownMedium> {
     KNOWN.iter().find(|medium| medium.sha256 == *sha256)
 }
 
+impl KnownMedium {
+    /// Whether `version`, of a medium at hand, is this one's. A virtio-win medium does not say the number of its
+    /// release: `0.1.271` is `0.1.271-1`.
+    pub fn is_version(&self, version: &str) -> bool {
+        let rest = self.version.strip_prefix(version);
+        !version.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+}
+
 /// Every recorded virtio-win medium of `version`, which has no release number where the label has none:
 /// `0.1.271` is `0.1.271-1` too. A version does not identify bytes: 0.1.271-1 was replaced in place.
 pub fn known_drivers(version: &str) -> impl Iterator<Item = &'static KnownMedium> {
-    KNOWN.iter().filter(move |medium| {
-        let release = medium.version.strip_prefix(version);
-        medium.product == "virtio-win" && release.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    })
+    KNOWN.iter().filter(move |medium| medium.product == "virtio-win" && medium.is_version(version))
 }
 
 fn row(line: &'static str) -> Option<KnownMedium> {

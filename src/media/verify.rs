@@ -8,9 +8,9 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::hash_cache::{HashCache, Identity, Remembered};
-use super::{Content, FileHash, HashError, Sha256, hash, sniff};
+use super::{Content, Contents, FileHash, HashError, KnownMedium, Sha256, hash, known, sniff};
 use crate::io::{Interrupted, Progress, ReadAt, SourceFile, path_text};
-use crate::iso::VolumeKind;
+use crate::iso::{Volume, VolumeKind};
 
 /// A file and the hash it must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,15 @@ pub struct MediaFacts {
     pub format: VolumeKind,
     /// The volume's label: for people to read, never to decide by.
     pub label: Option<String>,
+}
+
+/// A medium that matches its pin, still open: what is read of it is what was hashed.
+#[derive(Debug)]
+pub struct VerifiedFile {
+    /// What is known of it.
+    pub facts: MediaFacts,
+    /// Its bytes.
+    pub file: SourceFile,
 }
 
 /// Why a medium is not what the recipe pins.
@@ -77,6 +86,14 @@ pub enum MediaError {
         /// What the file was found to be.
         content: Content,
     },
+    /// A file that is to be pinned is no medium.
+    #[error("{}: this is {content}", path.display())]
+    NoMedium {
+        /// The file.
+        path: PathBuf,
+        /// What the file was found to be.
+        content: Content,
+    },
     /// It can't be hashed.
     #[error(transparent)]
     Hash(#[from] HashError),
@@ -95,6 +112,8 @@ pub struct Mismatch {
     pub got: Sha256,
     /// What the file was found to be.
     pub content: Content,
+    /// Where the pin's medium is a known one, and the file holds the same version: which one.
+    pub same_version: Option<&'static KnownMedium>,
 }
 
 /// One line of explanation, then the values under each other, so that they can be compared by eye.
@@ -107,6 +126,11 @@ impl fmt::Display for Mismatch {
                     f,
                     "truncated: the volume says {says} bytes, the file has {}; an incomplete download or copy",
                     self.size
+                )?,
+                _ if self.same_version.is_some() => write!(
+                    f,
+                    "same version, different bytes: the pin is that of {}",
+                    self.same_version.map(ToString::to_string).unwrap_or_default()
                 )?,
                 _ => write!(
                     f,
@@ -139,10 +163,32 @@ pub fn verify(
     files: &[PinnedFile],
     cache: Option<&HashCache>,
     progress: &dyn Progress,
-) -> Result<Vec<Result<MediaFacts, MediaError>>, Interrupted> {
+) -> Result<Vec<Result<VerifiedFile, MediaError>>, Interrupted> {
+    side_by_side(files, &|pinned| verify_one(pinned, cache, progress))
+}
+
+/// Hashes files that have no pin yet, side by side; one result for each, in the same order.
+pub fn open_and_hash(
+    paths: &[PathBuf],
+    progress: &dyn Progress,
+) -> Result<Vec<Result<VerifiedFile, MediaError>>, Interrupted> {
+    side_by_side(paths, &|path| {
+        let (file, content) = open(path)?;
+        let FileHash { size, sha256 } = hash(&file, path, &task_name(path), progress)?;
+        facts(path, file, content, (size, sha256, None)).map_err(|e| match e {
+            MediaError::NotAnImage { path, content } => MediaError::NoMedium { path, content },
+            other => other,
+        })
+    })
+}
+
+/// One thread a file: each hashes as fast as a core does.
+fn side_by_side<T: Sync>(
+    files: &[T],
+    work: &(dyn Fn(&T) -> Result<VerifiedFile, MediaError> + Sync),
+) -> Result<Vec<Result<VerifiedFile, MediaError>>, Interrupted> {
     let results: Vec<_> = std::thread::scope(|scope| {
-        let running: Vec<_> =
-            files.iter().map(|file| scope.spawn(move || verify_one(file, cache, progress))).collect();
+        let running: Vec<_> = files.iter().map(|file| scope.spawn(move || work(file))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -156,42 +202,64 @@ pub fn verify(
 
 /// Whether a file is there and can be read, and its size in bytes; it is not hashed.
 pub fn look(pinned: &PinnedFile) -> Result<u64, MediaError> {
-    Ok(open(pinned)?.size())
+    Ok(open_file(&pinned.path)?.size())
 }
 
-fn open(pinned: &PinnedFile) -> Result<SourceFile, MediaError> {
-    let path = || pinned.path.clone();
-    SourceFile::open(&pinned.path).map_err(|source| match source.kind() {
+fn open_file(path: &Path) -> Result<SourceFile, MediaError> {
+    let path = || path.to_owned();
+    SourceFile::open(&path()).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => MediaError::Missing { path: path() },
         io::ErrorKind::InvalidInput => MediaError::NotAFile { path: path(), source },
         _ => MediaError::Open { path: path(), source },
     })
 }
 
+fn open(path: &Path) -> Result<(SourceFile, Content), MediaError> {
+    let file = open_file(path)?;
+    let content = sniff(&file).map_err(|source| HashError::Read { path: path.into(), offset: 0, source })?;
+    Ok((file, content))
+}
+
 fn verify_one(
     pinned: &PinnedFile,
     cache: Option<&HashCache>,
     progress: &dyn Progress,
-) -> Result<MediaFacts, MediaError> {
-    let path = || pinned.path.clone();
-    let file = open(pinned)?;
-    let content = sniff(&file).map_err(|source| HashError::Read { path: path(), offset: 0, source })?;
-    let (size, sha256, hash_cached) = hash_once(&file, &pinned.path, cache, progress)?;
-    if sha256 != pinned.sha256 {
-        let mismatch = Mismatch { path: path(), size, expected: pinned.sha256, got: sha256, content };
+) -> Result<VerifiedFile, MediaError> {
+    let path = &pinned.path;
+    let (file, content) = open(path)?;
+    let hashed = hash_once(&file, path, cache, progress)?;
+    let (size, got, _) = hashed;
+    if got != pinned.sha256 {
+        let same_version = same_version(&pinned.sha256, &file);
+        let (path, expected) = (path.clone(), pinned.sha256);
+        let mismatch = Mismatch { path, size, expected, got, content, same_version };
         return Err(MediaError::Mismatch(Box::new(mismatch)));
     }
+    facts(path, file, content, hashed)
+}
+
+/// What is known of a file that was hashed, if it is a medium.
+fn facts(
+    path: &Path,
+    file: SourceFile,
+    content: Content,
+    (size, sha256, hash_cached): (u64, Sha256, Option<String>),
+) -> Result<VerifiedFile, MediaError> {
     match content {
-        Content::Image(volume) => Ok(MediaFacts {
-            path: path(),
-            size,
-            sha256,
-            hash_cached,
-            format: volume.kind,
-            label: volume.label,
-        }),
-        content => Err(MediaError::NotAnImage { path: path(), content }),
+        Content::Image(Volume { kind: format, label, .. }) => {
+            let path = path.into();
+            Ok(VerifiedFile { facts: MediaFacts { path, size, sha256, hash_cached, format, label }, file })
+        }
+        content => Err(MediaError::NotAnImage { path: path.into(), content }),
     }
+}
+
+/// The known medium of that pin, if the file holds the same version. It explains a mismatch: a file that can't be read
+/// explains nothing.
+fn same_version(pin: &Sha256, file: &SourceFile) -> Option<&'static KnownMedium> {
+    let known = known(pin)?;
+    let versions = Contents::read(file).ok()?.versions();
+    versions.iter().any(|version| known.is_version(version)).then_some(known)
 }
 
 /// A file's size and hash, and when it was hashed if that was earlier.

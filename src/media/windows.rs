@@ -1,5 +1,7 @@
 //! A Windows medium: the images that can be installed from it, and how it boots.
 
+use std::io;
+
 use serde::Serialize;
 use thiserror::Error;
 
@@ -20,6 +22,9 @@ pub enum MediumError {
     /// Its file system can't be read.
     #[error(transparent)]
     Disc(#[from] DiscError),
+    /// Somebody wrote to it meanwhile.
+    #[error("it changed while it was read: {0}")]
+    Changed(io::Error),
     /// An archive on it can't be read.
     #[error("{file}: {source}")]
     Wim {

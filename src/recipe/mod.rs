@@ -11,7 +11,9 @@
 //! - `read`: the recipe's tables, and the rules between values;
 //! - `problem`: what is wrong, told to people and to machines.
 
+pub mod expect;
 mod include;
+pub mod lock;
 mod model;
 mod overrides;
 mod problem;

@@ -99,7 +99,7 @@ impl Recipe {
             expected: ExpectedWindows {
                 edition_id: expect.edition_id.clone(),
                 build: expect.build.clone(),
-                architecture: expect.architecture.map(|Architecture::Amd64| "amd64".to_owned()),
+                architecture: expect.architecture.map(|architecture| architecture.name().to_owned()),
                 language: expect.language.as_ref().map(ToString::to_string),
             },
             allow: self.audit.allow.clone(),
@@ -126,13 +126,6 @@ pub struct Media {
     pub windows: Medium<WindowsExpect>,
     /// The virtio-win driver ISO.
     pub virtio: Medium<VirtioExpect>,
-}
-
-impl Media {
-    /// Whether the recipe says what is on either medium.
-    pub fn expects_something(&self) -> bool {
-        self.windows.expect != WindowsExpect::default() || self.virtio.expect != VirtioExpect::default()
-    }
 }
 
 /// A pinned file.
@@ -184,6 +177,15 @@ pub struct WindowsExpect {
 pub enum Architecture {
     /// 64-bit x86.
     Amd64,
+}
+
+impl Architecture {
+    /// As answer files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+        }
+    }
 }
 
 /// What is on a virtio-win medium.
