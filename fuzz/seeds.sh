@@ -96,6 +96,36 @@ EOF
     recipe)
         cp "$top"/recipes/*.toml "$out/"
         ;;
+    inf)
+        cp "$top/fixtures/viostor.inf" "$out/utf8"
+        iconv -f UTF-8 -t UTF-16 "$top/fixtures/viostor.inf" > "$out/utf16"
+        sed 's/Fixture/Fixt\xfcre/' "$top/fixtures/viostor.inf" > "$out/windows-1252"
+        sed 's/$/\r/' > "$out/every" <<'EOF'
+[version]
+signature=$Chicago$
+CatalogFile.NTamd64=a.cat
+DriverVer=%d%,1.2
+[SourceDisksNames.amd64]
+1=x,,,\bin
+[SourceDisksFiles.amd64]
+a.sys=1,sub
+[x.NT]
+CopyFiles=@b.dll, \ ; and
+ "list"
+Include=usb.inf
+[list]
+c.sys,d.sys,,"a ""b"""
+[strings]
+d=01/02/2003
+EOF
+        ;;
+    cat)
+        # With the roots behind; `many` is too large to be fuzzed.
+        bash "$top/fixtures/make-drivers.sh" "$work/drivers"
+        for case in right pkcs9 octets now sha1 p384 server; do
+            cat "$work/drivers/$case/viostor.cat" "$work/drivers/pki/root.pem" > "$out/$case"
+        done
+        ;;
     *)
         echo "seeds.sh: no seeds are known for $target" >&2
         exit 1

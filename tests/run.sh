@@ -17,7 +17,7 @@ step 'Debian packages'
 needed='wimlib-imagex:wimtools genisoimage:genisoimage isoinfo:genisoimage 7zz:7zip sgdisk:gdisk mkntfs:ntfs-3g ntfs-3g:ntfs-3g
 fusermount3:fuse3 mcopy:mtools mkfs.vfat:dosfstools hivexsh:libhivex-bin hivexregedit:libwin-hivex-perl
 reged:chntpw qemu-img:qemu-utils skopeo:skopeo umoci:umoci docker-registry:docker-registry
-htpasswd:apache2-utils xmllint:libxml2-utils openssl:openssl python3:python3 shellcheck:shellcheck
+htpasswd:apache2-utils xmllint:libxml2-utils openssl:openssl osslsigncode:osslsigncode python3:python3 shellcheck:shellcheck
 cc:gcc git:git strace:strace losetup:mount sfdisk:fdisk mkfs.ext4:e2fsprogs qemu-nbd:qemu-utils zstd:zstd pzstd:zstd'
 missing=()
 for pair in $needed; do has "${pair%%:*}" || missing+=("${pair##*:}"); done

@@ -233,3 +233,48 @@ fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
     let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect();
     String::from_utf16_lossy(&units).trim_end_matches('\0').to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// SignedData of that type around a content, signed by nobody.
+    fn unsigned(content_type: &[u8], content: &[u8]) -> Vec<u8> {
+        let tlv = |tag: u8, parts: &[&[u8]]| {
+            let value = parts.concat();
+            [&[tag, 0x82][..], &(value.len() as u16).to_be_bytes(), &value].concat()
+        };
+        // DER wants the shortest length: none of these has under 256 bytes.
+        let padded = [content, &[0x04, 0x82, 1, 0], &[0; 256]].concat();
+        let kind = [&[6, content_type.len() as u8], content_type].concat();
+        let encapsulated = tlv(0x30, &[&kind, &tlv(0xa0, &[&padded])]);
+        let data = tlv(0x30, &[&[2, 1, 1, 0x31, 0], &encapsulated, &[0x31, 0]]);
+        tlv(0x30, &[b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02", &tlv(0xa0, &[&data])])
+    }
+
+    const LIST: &[u8] = b"\x2b\x06\x01\x04\x01\x82\x37\x0a\x01";
+
+    #[test]
+    fn other_content_is_told() {
+        let error = Catalog::parse(&unsigned(b"\x2a\x03", b"")).unwrap_err();
+        assert_eq!(error, CatalogError::OtherContent { found: "1.2.3".to_owned() });
+        // A list, but of certificates: its use is another one.
+        let list = b"\x30\x05\x30\x03\x06\x01\x2a";
+        assert_eq!(Catalog::parse(&unsigned(LIST, list)).unwrap_err(), CatalogError::OtherUse);
+        let error = Catalog::parse(&unsigned(LIST, b"\x30\x00")).unwrap_err();
+        assert!(matches!(error, CatalogError::Structure { within: "certificate trust list", .. }), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_lists(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Catalog::parse(&content);
+            let _ = Catalog::parse(&unsigned(LIST, &content));
+            let list = [&[0x30, content.len() as u8 & 0x7f], content.as_slice()].concat();
+            let _ = Catalog::parse(&unsigned(LIST, &list));
+        }
+    }
+}

@@ -28,7 +28,7 @@ pub struct Judge<'a> {
 /// A signature that is right.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Signature {
-    /// Whose it is.
+    /// Whose it is. Unless the chain was judged, that is only what the certificate says: anybody can make one.
     pub signer: Identity,
     /// The hash that was signed. SHA-1 is weak.
     pub digest: Algorithm,
@@ -62,7 +62,7 @@ pub enum SigningTime {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chain {
-    /// No roots were given.
+    /// No roots were given: the signature fits the certificate, but whether that is genuine is not known.
     NotJudged,
     /// To one of the given roots.
     Trusted {
