@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::media_args::{self, MediaArgs};
+use super::media_args::{self, HashCacheArg, MediaArgs};
 use super::package::{created, open_registry, push_target};
 use super::recipe::OverrideArgs;
 use super::registry_args::RegistryArgs;
@@ -38,6 +38,8 @@ pub struct Args {
     #[command(flatten)]
     media: MediaArgs,
     #[command(flatten)]
+    hash_cache: HashCacheArg,
+    #[command(flatten)]
     overrides: OverrideArgs,
     /// Push the image as well: to HOST[:PORT]/REPOSITORY:TAG, or to the recipe's image.repository and image.tag
     /// where none is given.
@@ -66,7 +68,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         if args.dry_run { None } else { open_registry(push, &args.registry, &args.upload, console)? };
     let disk = args.disk.or_else(|| recipe.root.disk.as_ref().map(|disk| recipe.path(disk)));
     let unpacked = disk.as_deref().map(|disk| args.spool.unpacked(disk, console)).transpose()?.flatten();
-    let (cache, roots) = (args.media.cache()?, args.media.roots()?);
+    let (cache, roots) = (args.hash_cache.open()?, args.media.roots()?);
     let job = Job {
         output: args.output.unwrap_or_else(|| PathBuf::from("out").join(&recipe.name)),
         recipe: &recipe,

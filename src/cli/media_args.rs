@@ -20,14 +20,26 @@ pub struct MediaArgs {
     /// Where the media are, instead of the recipe's own folder.
     #[arg(long, value_name = "DIR")]
     pub media_dir: Option<PathBuf>,
-    /// Do not hash a medium again that FILE says was hashed earlier: same inode, size, times, first and last MiB.
-    /// For repeated builds; what is not hashed is labelled, in the evidence too. FILE is made where there is none.
-    #[arg(long, value_name = "FILE")]
-    hash_cache: Option<PathBuf>,
     /// Judge the certificates that drivers are signed with by the roots in FILE (PEM), and by no others. Without it,
     /// files are held to their signed catalogs all the same, and who signed those is reported, not judged.
     #[arg(long, value_name = "FILE")]
     trust_roots: Option<PathBuf>,
+}
+
+/// A cache of hashes, for commands that may take an earlier one.
+#[derive(Debug, clap::Args)]
+pub struct HashCacheArg {
+    /// Do not hash a medium again that FILE says was hashed earlier: same inode, size, times, first and last MiB.
+    /// For repeated builds; what is not hashed is labelled, in the evidence too. FILE is made where there is none.
+    #[arg(long, value_name = "FILE")]
+    hash_cache: Option<PathBuf>,
+}
+
+impl HashCacheArg {
+    /// The cache, if one was asked for.
+    pub fn open(&self) -> Result<Option<HashCache>, Failure> {
+        Ok(self.hash_cache.as_deref().map(HashCache::open).transpose()?)
+    }
 }
 
 /// The most bytes of a file of roots.
@@ -43,11 +55,6 @@ impl MediaArgs {
             .and_then(|file| file.take(MAX_ROOTS).read_to_end(&mut bytes))
             .map_err(|e| context(Failure::new(Exit::Failed, e.to_string())))?;
         TrustRoots::from_pem(&bytes).map(Some).map_err(|e| context(e.into()))
-    }
-
-    /// The cache, if one was asked for.
-    pub fn cache(&self) -> Result<Option<HashCache>, Failure> {
-        Ok(self.hash_cache.as_deref().map(HashCache::open).transpose()?)
     }
 }
 

@@ -14,10 +14,12 @@ mod in_place;
 mod inspect;
 mod media_args;
 mod package;
+mod pin;
 mod prepare_sealed_root;
 mod promote;
 mod push;
 mod recipe;
+mod recipe_new;
 mod registry_args;
 mod render_bootstrap;
 mod render_import_secret;
@@ -48,6 +50,7 @@ pub struct Cli {
 enum Command {
     Build(build::Args),
     Verify(verify::Args),
+    Pin(pin::Args),
     Recipe(recipe::Args),
     RenderBootstrap(render_bootstrap::Args),
     Audit(audit::Args),
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Build(args) => build::run(args, &console),
         Command::Verify(args) => verify::run(args, &console),
+        Command::Pin(args) => pin::run(args, &console),
         Command::Recipe(args) => recipe::run(args, &console),
         Command::RenderBootstrap(args) => render_bootstrap::run(args, &console),
         Command::Audit(args) => audit::run(args, &console),

@@ -1,14 +1,14 @@
-//! `recipe`: validate recipes, print their schema.
+//! `recipe`: validate recipes, print their schema, begin a new one.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Classify, Console, Exit, Failure};
+use super::{Classify, Console, Exit, Failure, recipe_new};
 use crate::io::path_text;
 use crate::recipe::{self, Override, RecipeError};
 
-/// Check recipes, or print their JSON Schema.
+/// Check recipes, begin a new one, or print their JSON Schema.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,6 +21,7 @@ enum Command {
     ///
     /// Exit code 3 when a recipe has problems.
     Validate(ValidateArgs),
+    New(Box<recipe_new::Args>),
     /// Print the JSON Schema of recipes, for editors.
     Schema,
 }
@@ -50,6 +51,7 @@ pub struct OverrideArgs {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     match args.command {
         Command::Validate(args) => validate(args, console),
+        Command::New(args) => recipe_new::run(*args, console),
         Command::Schema => {
             console.json(&recipe::schema());
             Ok(())

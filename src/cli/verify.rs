@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::media_args::{self, MediaArgs};
+use super::media_args::{self, HashCacheArg, MediaArgs};
 use super::recipe::OverrideArgs;
 use super::{Classify, Console, Exit, Failure};
 use crate::io::path_text;
@@ -27,6 +27,8 @@ pub struct Args {
     recipe: PathBuf,
     #[command(flatten)]
     media: MediaArgs,
+    #[command(flatten)]
+    hash_cache: HashCacheArg,
     #[command(flatten)]
     overrides: OverrideArgs,
     /// Print what was found as JSON.
@@ -114,7 +116,7 @@ impl MediumReport {
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let recipe = recipe::load(&args.recipe, &args.overrides.set)?;
     let pinned = recipe.pinned(args.media.media_dir.as_deref());
-    let (cache, roots) = (args.media.cache()?, args.media.roots()?);
+    let (cache, roots) = (args.hash_cache.open()?, args.media.roots()?);
     let lock = Lock::read(&args.recipe)?;
     if let Some(lock) = &lock {
         differences(lock.fits(&recipe))?;

@@ -19,6 +19,8 @@ pub use hash_cache::{HashCache, HashCacheError};
 pub use known::{KnownMedium, known, known_drivers};
 pub use pin::{PinError, Sha256};
 pub use sniff::{Content, sniff};
-pub use verify::{MediaError, MediaFacts, Mismatch, PinnedFile, VerifiedFile, look, open_and_hash, verify};
+pub use verify::{
+    MediaError, MediaFacts, Mismatch, PinnedFile, VerifiedFile, look, open, open_and_hash, verify,
+};
 pub use virtio::{DriverFolder, DriverMedium};
 pub use windows::{Channel, InstallArchive, MediumError, WindowsMedium};

@@ -214,7 +214,8 @@ fn open_file(path: &Path) -> Result<SourceFile, MediaError> {
     })
 }
 
-fn open(path: &Path) -> Result<(SourceFile, Content), MediaError> {
+/// Opens a file, and looks at what it is.
+pub fn open(path: &Path) -> Result<(SourceFile, Content), MediaError> {
     let file = open_file(path)?;
     let content = sniff(&file).map_err(|source| HashError::Read { path: path.into(), offset: 0, source })?;
     Ok((file, content))

@@ -11,11 +11,13 @@
 //! - `read`: the recipe's tables, and the rules between values;
 //! - `problem`: what is wrong, told to people and to machines.
 
+pub mod draft;
 pub mod expect;
 mod include;
 pub mod lock;
 mod model;
 mod overrides;
+pub mod pin;
 mod problem;
 mod read;
 mod rules;
