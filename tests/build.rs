@@ -709,7 +709,9 @@ fn a_dry_run_tells_what_to_do() {
 fn a_root_that_is_another_windows_than_expected_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let edition = ["--set", "media.windows.expect.edition_id=Enterprise"];
+    // The medium has that edition as well, so the media pass.
+    let name = "media.windows.expect.name=Windows 11 Enterprise";
+    let edition = ["--set", "media.windows.expect.edition_id=Enterprise", "--set", name];
     let refused = build(&demo(), &out, &edition);
     assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
     assert!(
@@ -725,12 +727,18 @@ fn a_root_that_is_another_windows_than_expected_is_told() {
     assert!(said.contains("warning: build: ") && said.contains("19045.1 is expected"), "{said}");
     let evidence = json(&out.join("evidence.json"));
     assert_eq!(evidence["root"]["findings"].as_array().unwrap().len(), 2);
-    assert_eq!(evidence["media"]["expectChecked"], false);
+    assert_eq!(evidence["media"]["found"]["windows"]["image"]["editionId"], "Enterprise");
+    assert_eq!(evidence["media"]["found"]["drivers"]["folders"].as_array().unwrap().len(), 5);
     // An update changes the second number; that is no other Windows.
+    let out = folder.path().join("second");
     let done = build(&demo(), &out, &["--set", "media.windows.expect.build=26100.1"]);
+    assert!(done.status.success(), "{}", stderr(&done));
     assert!(!stderr(&done).contains("warning: "), "{}", stderr(&done));
-    let verify = Command::new(env!("CARGO_BIN_EXE_sealroot")).arg("verify").arg(demo()).output().unwrap();
-    assert!(stderr(&done).contains("not compared with") && stderr(&verify).contains("not compared with"));
+    // What is not on the medium stops a build before the root is looked at.
+    let refused = build(&demo(), &out, &["--set", "media.windows.expect.wim_build=22621"]);
+    assert_eq!(refused.status.code(), Some(3));
+    let told = "media.windows.expect.wim_build: not `22621`: image 1, Windows 11 Pro, has 26100";
+    assert!(stderr(&refused).contains(told), "{}", stderr(&refused));
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn tool(name: &str, args: &[&str], folder: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A folder with two images and a recipe that pins them, by what sha256sum says.
+/// A folder with the demo's media and a recipe that pins them, by what sha256sum says.
 struct Bench {
     folder: tempfile::TempDir,
 }
@@ -25,12 +25,10 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        fs::create_dir(path.join("tree")).unwrap();
-        fs::write(path.join("tree/install.wim"), vec![0x5a; 700_000]).unwrap();
-        let windows = ["-quiet", "-udf", "-V", "CCCOMA_X64FRE_EN-US_DV9", "-o", "w.iso", "tree"];
-        tool("genisoimage", &windows, path);
-        let virtio = ["-quiet", "-r", "-V", "virtio-win-0.1.285", "-o", "v.iso", "tree"];
-        tool("genisoimage", &virtio, path);
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo");
+        for (from, to) in [("windows.iso", "w.iso"), ("virtio-win.iso", "v.iso")] {
+            fs::copy(demo.join(from), path.join(to)).unwrap();
+        }
         let bench = Self { folder };
         bench.pin("w.iso", "v.iso");
         bench
@@ -87,10 +85,10 @@ fn media_that_match_are_verified() {
     let output = bench.verify(&["--json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (index, name, format, label) in
-        [(0, "w.iso", "udf-bridge", "CCCOMA_X64FRE_EN-US_DV9"), (1, "v.iso", "iso9660", "virtio-win-0.1.285")]
+        [(0, "w.iso", "udf-bridge", "CCCOMA_X64FRE_EN-US_DV9"), (1, "v.iso", "iso9660", "virtio-win-0.1.271")]
     {
-        let facts = &json[index]["facts"];
-        assert_eq!(json[index]["verified"], true);
+        let facts = &json["media"][index]["facts"];
+        assert_eq!(json["media"][index]["verified"], true);
         assert_eq!(facts["label"], label);
         assert_eq!(facts["format"], format);
         assert_eq!(facts["size"], fs::metadata(bench.path(name)).unwrap().len());
@@ -120,13 +118,13 @@ fn a_wrong_hash_shows_size_expected_and_got_of_every_medium() {
             "virtio (pinned at r.toml:8:10)",
             &format!("expected  {}\n  got       {}", pins[1], gots[1]),
             &size,
-            "not the pinned one (volume label virtio-win-0.1.285)",
+            "not the pinned one (volume label virtio-win-0.1.271)",
         ],
     );
     let json: Value = serde_json::from_slice(&bench.verify(&["--json"]).stdout).unwrap();
-    assert_eq!(json[0]["verified"], false);
-    assert_eq!(json[0]["got"], gots[0].as_str());
-    assert_eq!(json[1]["expected"], pins[1].as_str());
+    assert_eq!(json["media"][0]["verified"], false);
+    assert_eq!(json["media"][0]["got"], gots[0].as_str());
+    assert_eq!(json["media"][1]["expected"], pins[1].as_str());
     // Nothing was deleted, renamed or changed.
     assert_eq!([bench.sha256("w.iso"), bench.sha256("v.iso")].as_slice(), gots);
 }
@@ -172,15 +170,16 @@ fn a_cut_udf_image_is_told_from_a_whole_one() {
     fs::write(bench.path("w.iso"), &image).unwrap();
     bench.pin("w.iso", "v.iso");
     let json: Value = serde_json::from_slice(&bench.verify(&["--json"]).stdout).unwrap();
-    assert_eq!(json[0]["facts"]["format"], "udf");
-    assert_eq!(json[0]["facts"]["label"], "CCCOMA_X64FRE_EN-US_DV9");
-    fs::write(bench.path("w.iso"), &image[..700_000]).unwrap();
-    bench.refused(&[], 3, &["truncated: the volume says", "the file has 700000"]);
+    assert_eq!(json["media"][0]["facts"]["format"], "udf");
+    assert_eq!(json["media"][0]["facts"]["label"], "CCCOMA_X64FRE_EN-US_DV9");
+    fs::write(bench.path("w.iso"), &image[..600_000]).unwrap();
+    bench.refused(&[], 3, &["truncated: the volume says", "the file has 600000"]);
 }
 
 #[test]
 fn what_is_no_file_is_said_to_be_none() {
     let bench = Bench::new();
+    fs::create_dir(bench.path("tree")).unwrap();
     bench.refused(&["--set", "media.windows.file=tree"], 3, &["is no medium: this is a folder"]);
     tool("mkfifo", &["pipe"], bench.folder.path());
     bench.refused(&["--set", "media.windows.file=pipe"], 3, &["is no medium: this is a special file"]);
@@ -247,7 +246,7 @@ fn hashes_are_remembered_only_when_asked_and_labelled() {
         let output = bench.verify(&[&["--json"], more].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-        [0, 1].map(|index| json[index]["facts"]["hashCached"].as_str().map(str::to_owned))
+        [0, 1].map(|index| json["media"][index]["facts"]["hashCached"].as_str().map(str::to_owned))
     };
     let cache = ["--hash-cache", "cache.json"];
     assert_eq!(cached(&[]), [None, None]);
