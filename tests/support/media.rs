@@ -61,7 +61,7 @@ impl Bench {
         fs::create_dir_all(&content).unwrap();
         for (index, image) in (1..).zip(images) {
             // Each image has a file of its own, so that a split archive has something to split.
-            fs::write(content.join("file"), format!("{}", image.name).repeat(30_000)).unwrap();
+            fs::write(content.join("file"), image.name.repeat(30_000)).unwrap();
             let verb = if index == 1 { "capture" } else { "append" };
             let into: &[&str] = if index == 1 { &["--compress=none"] } else { &[] };
             let args = [&[verb, "content", name, image.name, "--no-acls"], into].concat();
