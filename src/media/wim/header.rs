@@ -99,6 +99,9 @@ impl Header {
         if xml_length > MAX_XML {
             return wrong(72, "the XML is larger than that of any archive");
         }
+        if xml_at < LENGTH as u64 {
+            return wrong(80, "the XML lies in the header");
+        }
         if xml_at.checked_add(xml_length).is_none_or(|end| end > source.size()) {
             return wrong(80, "the XML lies past the end of the archive: it is truncated");
         }
@@ -113,6 +116,23 @@ impl Header {
             xml_at,
             xml_length,
         })
+    }
+
+    /// Whether this is part `number` of the archive that `first` begins.
+    pub(super) fn is_part(&self, number: u16, first: &Self) -> Result<(), WimError> {
+        let ((part, of), total) = (self.parts, first.parts.1);
+        if self.guid != first.guid {
+            return Err(WimError::Parts(format!(
+                "part {number} of {total} belongs to another archive: its GUID is {}, that of part 1 {}",
+                self.guid, first.guid
+            )));
+        }
+        if (part, of) != (number, total) {
+            return Err(WimError::Parts(format!(
+                "what should be part {number} of {total} says that it is part {part} of {of}"
+            )));
+        }
+        Ok(())
     }
 
     /// The XML's bytes.
