@@ -12,7 +12,10 @@ mod flash_target;
 mod image_source;
 mod in_place;
 mod inspect;
+mod media;
 mod media_args;
+mod media_inspect;
+mod media_text;
 mod package;
 mod pin;
 mod prepare_sealed_root;
@@ -51,6 +54,7 @@ enum Command {
     Build(build::Args),
     Verify(verify::Args),
     Pin(pin::Args),
+    Media(media::Args),
     Recipe(recipe::Args),
     RenderBootstrap(render_bootstrap::Args),
     Audit(audit::Args),
@@ -74,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Build(args) => build::run(args, &console),
         Command::Verify(args) => verify::run(args, &console),
         Command::Pin(args) => pin::run(args, &console),
+        Command::Media(args) => media::run(args, &console),
         Command::Recipe(args) => recipe::run(args, &console),
         Command::RenderBootstrap(args) => render_bootstrap::run(args, &console),
         Command::Audit(args) => audit::run(args, &console),

@@ -19,11 +19,15 @@ pub enum Contents {
 impl Contents {
     /// Reads the image in `source`: headers and directories, some ten or hundred KiB.
     pub fn read(source: &dyn ReadAt) -> Result<Self, MediumError> {
-        let disc = Disc::open(source)?;
-        if let Some(windows) = WindowsMedium::read(&disc)? {
+        Self::of(&Disc::open(source)?)
+    }
+
+    /// The same of a disc that is open.
+    pub fn of(disc: &Disc<'_>) -> Result<Self, MediumError> {
+        if let Some(windows) = WindowsMedium::read(disc)? {
             return Ok(Self::Windows(Box::new(windows)));
         }
-        Ok(match DriverMedium::read(&disc)? {
+        Ok(match DriverMedium::read(disc)? {
             Some(drivers) => Self::Drivers(Box::new(drivers)),
             None => Self::Other,
         })

@@ -20,7 +20,7 @@ pub use known::{KnownMedium, known, known_drivers};
 pub use pin::{PinError, Sha256};
 pub use sniff::{Content, sniff};
 pub use verify::{
-    MediaError, MediaFacts, Mismatch, PinnedFile, VerifiedFile, look, open, open_and_hash, verify,
+    MediaError, MediaFacts, Mismatch, PinnedFile, VerifiedFile, look, open, open_and_hash, task_name, verify,
 };
 pub use virtio::{DriverFolder, DriverMedium, Infs, SetupFolder};
 pub use windows::{Channel, InstallArchive, MediumError, WindowsMedium};

@@ -286,7 +286,7 @@ fn hash_once(
 }
 
 /// A file's name, cut to what a progress line has room for.
-fn task_name(path: &Path) -> String {
+pub fn task_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     match name.char_indices().nth(24) {
         None => name.into_owned(),

@@ -12,14 +12,16 @@ use serde::{Deserialize, Serialize};
 use super::driver::{DriverVer, DriverVersion, Inf};
 use super::windows::MediumError;
 use crate::io::ReadAt;
-use crate::iso::{Disc, DiscError, Entry, Kind, Node};
+use crate::iso::{Disc, DiscError, Entry, File, Kind, Node};
 
 /// What listing folders may cost in all: each counts for so many entries, and its entries. The real medium has about
 /// 300 folders, with some ten entries each.
 const MAX_COST: usize = 1 << 16;
 const FOLDER_COST: usize = 16;
-/// INF files that are read at most, where the medium does not list them; the real one has about 250.
-const MAX_READ: usize = 2048;
+/// The same of an INF file that is read.
+const INF_COST: usize = 64;
+/// Bytes of an INF that are read first.
+const INF_HEAD: u64 = 2048;
 /// The largest list of drivers that is read, in bytes; the real one has about 60 KiB.
 const MAX_LIST: u64 = 1 << 20;
 /// What the folders of architectures are called, in lower case, and the architectures.
@@ -80,51 +82,29 @@ pub struct SetupFolder {
     pub architecture: &'static str,
     /// Its path.
     pub path: String,
-    /// Its INF files, which were read.
+    /// Its INF files, which were read; never none.
     pub infs: Infs,
 }
 
 impl DriverMedium {
     /// Reads a medium; `None` where no driver is on it.
     pub fn read(disc: &Disc<'_>) -> Result<Option<Self>, MediumError> {
-        let mut walk = Walk { disc, cost: 0, read: 0 };
-        let root = walk.list(&disc.root())?;
         let list = list(disc)?;
-        let (mut drivers, mut setup_folders) = (Vec::new(), Vec::new());
-        for driver in folders(&root) {
-            let for_setup = named(driver, &FOR_SETUP);
-            let Some(systems) = walk.unless_something_else(&driver.node, drivers.is_empty())? else {
-                return Ok(None);
-            };
-            for os in folders(&systems).filter(|os| is_windows(&os.name)) {
-                let path = format!("{}/{}", driver.name, os.name);
-                if let Some(architecture) = for_setup {
-                    let infs = walk.infs(&os.node)?;
-                    setup_folders.push(SetupFolder { os: os.name.clone(), architecture, path, infs });
-                    continue;
-                }
-                for folder in folders(&walk.list(&os.node)?) {
-                    let Some(architecture) = named(folder, &ARCHITECTURES) else { continue };
-                    let path = format!("{path}/{}", folder.name);
-                    let listed = list.of_folder(&path);
-                    let (listed, infs) = match listed.is_empty() {
-                        false => (true, listed),
-                        true => (false, walk.infs(&folder.node)?),
-                    };
-                    if !infs.is_empty() {
-                        let (driver, os) = (driver.name.clone(), os.name.clone());
-                        drivers.push(DriverFolder { driver, os, architecture, path, infs, listed });
-                    }
-                }
-            }
+        let mut walk = Walk { disc, list, cost: 0, drivers: Vec::new(), setup_folders: Vec::new() };
+        let root = walk.list(&disc.root())?;
+        let walked = walk.all(&root);
+        // However much there is on a disc of something else: it is no driver medium.
+        if walk.drivers.is_empty() && walk.cost > MAX_COST {
+            return Ok(None);
         }
+        walked?;
+        let Walk { mut drivers, mut setup_folders, .. } = walk;
         if drivers.is_empty() {
             return Ok(None);
         }
         drivers.sort_by_cached_key(|folder| {
             (folder.driver.to_lowercase(), folder.os.clone(), folder.architecture)
         });
-        setup_folders.retain(|folder| !folder.infs.is_empty());
         setup_folders.sort_by(|a, b| a.path.cmp(&b.path));
         let mut guest_tools = files(&root, &[".msi", ".exe"]);
         guest_tools.retain(|name| name.to_lowercase().starts_with("virtio-win-"));
@@ -148,60 +128,110 @@ impl DriverMedium {
     }
 }
 
-/// Folders of a disc, listed as long as that has some bound.
+/// The folders of a disc, walked at bounded cost.
 struct Walk<'d, 's> {
     disc: &'d Disc<'s>,
+    list: List,
     cost: usize,
-    read: usize,
+    drivers: Vec<DriverFolder>,
+    setup_folders: Vec<SetupFolder>,
 }
 
 impl Walk<'_, '_> {
+    fn all(&mut self, root: &[Entry]) -> Result<(), DiscError> {
+        for driver in folders(root) {
+            for os in folders(&self.list(&driver.node)?).filter(|os| is_windows(&os.name)) {
+                match named(driver, &FOR_SETUP) {
+                    Some(architecture) => self.for_setup(driver, os, architecture)?,
+                    None => self.of_driver(driver, os)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn for_setup(&mut self, parent: &Entry, os: &Entry, architecture: &'static str) -> Result<(), DiscError> {
+        let infs = self.infs(&os.node)?;
+        if !infs.is_empty() {
+            let (os, path) = (os.name.clone(), format!("{}/{}", parent.name, os.name));
+            self.setup_folders.push(SetupFolder { os, architecture, path, infs });
+        }
+        Ok(())
+    }
+
+    fn of_driver(&mut self, driver: &Entry, os: &Entry) -> Result<(), DiscError> {
+        for folder in folders(&self.list(&os.node)?) {
+            let Some(architecture) = named(folder, &ARCHITECTURES) else { continue };
+            let path = format!("{}/{}/{}", driver.name, os.name, folder.name);
+            let mut infs = self.list.of_folder(&path);
+            let listed = !infs.is_empty();
+            if !listed {
+                infs = self.infs(&folder.node)?;
+            }
+            if !infs.is_empty() {
+                let (driver, os) = (driver.name.clone(), os.name.clone());
+                self.drivers.push(DriverFolder { driver, os, architecture, path, infs, listed });
+            }
+        }
+        Ok(())
+    }
+
     fn list(&mut self, folder: &Node) -> Result<Vec<Entry>, DiscError> {
         let entries = self.disc.list(folder)?;
-        self.cost += FOLDER_COST + entries.len();
-        if self.cost > MAX_COST {
-            return Err(too_many("it has more folders and files than any driver medium"));
-        }
+        self.spend(FOLDER_COST + entries.len())?;
         Ok(entries)
     }
 
-    /// As `list`; `None` where the disc has so much that it is no driver medium, and nothing speaks for one.
-    fn unless_something_else(
-        &mut self,
-        folder: &Node,
-        nothing_yet: bool,
-    ) -> Result<Option<Vec<Entry>>, DiscError> {
-        let listed = self.list(folder);
-        if nothing_yet && self.cost > MAX_COST { Ok(None) } else { listed.map(Some) }
+    fn spend(&mut self, cost: usize) -> Result<(), DiscError> {
+        self.cost += cost;
+        if self.cost > MAX_COST {
+            let why = "it has more folders and files than any driver medium";
+            return Err(DiscError::Damaged { what: "folder tree", offset: 0, why });
+        }
+        Ok(())
     }
 
     /// The INF files in a folder.
     fn infs(&mut self, folder: &Node) -> Result<Infs, DiscError> {
         let mut infs = Infs::new();
         for entry in self.list(folder)? {
-            if entry.kind != Kind::File || !entry.name.to_lowercase().ends_with(".inf") {
-                continue;
+            if entry.kind == Kind::File && entry.name.to_lowercase().ends_with(".inf") {
+                self.spend(INF_COST)?;
+                infs.insert(entry.name, driver_ver(&self.disc.file(&entry.node)?)?);
             }
-            self.read += 1;
-            if self.read > MAX_READ {
-                return Err(too_many("it has more INF files than any driver medium"));
-            }
-            let file = self.disc.file(&entry.node)?;
-            let driver_ver = if file.size() <= Inf::MAX_SIZE {
-                let mut bytes = vec![0; file.size() as usize];
-                file.read_exact_at(&mut bytes, 0).map_err(|source| DiscError::Read { offset: 0, source })?;
-                Inf::parse(&bytes).ok().and_then(|inf| inf.driver_ver)
-            } else {
-                None
-            };
-            infs.insert(entry.name, driver_ver);
         }
         Ok(infs)
     }
 }
 
-fn too_many(why: &'static str) -> DiscError {
-    DiscError::Damaged { what: "folder tree", offset: 0, why }
+/// What an INF says; none where that can't be read. It mostly stands near the beginning.
+fn driver_ver(file: &File<'_>) -> Result<Option<DriverVer>, DiscError> {
+    let read = |length: u64| {
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(|source| DiscError::Read { offset: 0, source })?;
+        Ok(bytes)
+    };
+    let parsed = |bytes: &[u8]| Inf::parse(bytes).ok().and_then(|inf| inf.driver_ver);
+    if file.size() > Inf::MAX_SIZE {
+        return Ok(None);
+    }
+    if file.size() > INF_HEAD {
+        let head = read(INF_HEAD)?;
+        if let Some(driver_ver) = parsed(whole_lines(&head)) {
+            return Ok(Some(driver_ver));
+        }
+    }
+    Ok(parsed(&read(file.size())?))
+}
+
+/// The lines that end in `bytes`, which may be UTF-16LE.
+fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let end = if bytes.starts_with(b"\xff\xfe") {
+        bytes.chunks_exact(2).rposition(|unit| unit == b"\n\0").map(|at| 2 * at + 2)
+    } else {
+        bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1)
+    };
+    &bytes[..end.unwrap_or(0)]
 }
 
 fn folders(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
@@ -329,6 +359,14 @@ mod tests {
         for other in ["", "[]", "{}", r#"{"drivers": [{"inf_path": 1}]}"#] {
             assert!(List::parse(other.as_bytes()).0.is_empty());
         }
+    }
+
+    #[test]
+    fn only_whole_lines_count() {
+        assert_eq!(whole_lines(b"a\r\nDriverVer=01/01/2020,1.2"), b"a\r\n");
+        assert_eq!(whole_lines(b"DriverVer=01/01/2020,1.2"), b"");
+        // U+0A00 is no line end, though it has its bytes.
+        assert_eq!(whole_lines(b"\xff\xfea\0\n\0b\0\0\x0a\0"), b"\xff\xfea\0\n\0");
     }
 
     proptest! {

@@ -171,14 +171,11 @@ fn install_archive(sources: &Sources<'_, '_>) -> Result<Option<InstallArchive>, 
             images: wim.images,
         }));
     }
-    match sources.file("install2.swm")? {
-        Some(_) => {
-            let first =
-                WimError::Parts("it is missing: the first part of the archive of install2.swm".into());
-            Err(in_archive("install.swm")(first))
-        }
-        None => Ok(None),
+    if sources.file("install2.swm")?.is_some() {
+        let why = "part 1 is missing, though install2.swm is there";
+        return Err(in_archive("install.swm")(WimError::Parts(why.into())));
     }
+    Ok(None)
 }
 
 /// `ei.cfg`: each section is one line.
