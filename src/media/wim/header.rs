@@ -99,6 +99,9 @@ impl Header {
         if xml_length > MAX_XML {
             return wrong(72, "the XML is larger than that of any archive");
         }
+        if xml_at < LENGTH as u64 {
+            return wrong(80, "the XML lies in the header");
+        }
         if xml_at.checked_add(xml_length).is_none_or(|end| end > source.size()) {
             return wrong(80, "the XML lies past the end of the archive: it is truncated");
         }
