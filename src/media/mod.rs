@@ -22,5 +22,5 @@ pub use sniff::{Content, sniff};
 pub use verify::{
     MediaError, MediaFacts, Mismatch, PinnedFile, VerifiedFile, look, open, open_and_hash, verify,
 };
-pub use virtio::{DriverFolder, DriverMedium};
+pub use virtio::{DriverFolder, DriverMedium, Infs, SetupFolder};
 pub use windows::{Channel, InstallArchive, MediumError, WindowsMedium};

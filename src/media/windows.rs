@@ -7,12 +7,10 @@ use thiserror::Error;
 
 use super::Sha256;
 use super::text::{decode, pair, section};
-use super::wim::{Guid, Image, Wim, WimError};
+use super::wim::{Guid, Image, MAX_PARTS, Wim, WimError};
 use crate::io::ReadAt;
-use crate::iso::{Disc, DiscError, File, Kind};
+use crate::iso::{Disc, DiscError, Entry, File, Kind};
 
-/// Parts of a split archive that are looked for; a medium's have three or four.
-const MAX_PARTS: usize = 64;
 /// The largest of the small text files that is read, in bytes.
 const MAX_TEXT: u64 = 64 << 10;
 
@@ -42,7 +40,7 @@ pub struct WindowsMedium {
     /// Where the images are.
     pub install: InstallArchive,
     /// The images of `sources/boot.wim`: Windows PE, and Setup.
-    pub boot_images: Vec<String>,
+    pub boot_images: Vec<Image>,
     /// What `sources/ei.cfg` says, where it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<Channel>,
@@ -89,10 +87,10 @@ pub struct Channel {
 impl WindowsMedium {
     /// Reads a medium; `None` where there is nothing to install on it.
     pub fn read(disc: &Disc<'_>) -> Result<Option<Self>, MediumError> {
-        let Some(install) = install_archive(disc)? else { return Ok(None) };
-        let boot = disc.find_file("sources/boot.wim")?;
-        let in_boot = |source| MediumError::Wim { file: "sources/boot.wim".into(), source };
-        let boot = boot.map(|file| Wim::read(&file)).transpose().map_err(in_boot)?;
+        let sources = Sources { disc, entries: disc.find_directory("sources")? };
+        let Some(install) = install_archive(&sources)? else { return Ok(None) };
+        let boot = sources.file("boot.wim")?.map(|file| Wim::read(&file)).transpose();
+        let boot = boot.map_err(in_archive("boot.wim"))?;
         let there = |path: &str| disc.find(path).map(|entry| entry.is_some_and(|e| e.kind == Kind::File));
         let mut boots_by_uefi = Vec::new();
         for (name, architecture) in
@@ -104,11 +102,9 @@ impl WindowsMedium {
         }
         Ok(Some(Self {
             install,
-            boot_images: boot
-                .map(|wim| wim.images.into_iter().map(|image| image.name).collect())
-                .unwrap_or_default(),
-            channel: text(disc, "sources/ei.cfg")?.map(|text| channel(&text)),
-            setup_languages: text(disc, "sources/lang.ini")?.map(|text| languages(&text)).unwrap_or_default(),
+            boot_images: boot.map(|wim| wim.images).unwrap_or_default(),
+            channel: sources.text("ei.cfg")?.map(|text| channel(&text)),
+            setup_languages: sources.text("lang.ini")?.map(|text| languages(&text)).unwrap_or_default(),
             boots_by_uefi,
             boots_without_prompt: there("efi/microsoft/boot/efisys_noprompt.bin")?,
         }))
@@ -120,27 +116,54 @@ impl WindowsMedium {
     }
 }
 
-fn install_archive(disc: &Disc<'_>) -> Result<Option<InstallArchive>, MediumError> {
-    for (file, split) in
-        [("sources/install.wim", false), ("sources/install.esd", false), ("sources/install.swm", true)]
-    {
-        let Some(first) = disc.find_file(file)? else { continue };
-        let in_wim = |source| MediumError::Wim { file: file.into(), source };
-        let wim = if split {
-            let mut parts = vec![first];
-            while parts.len() < MAX_PARTS {
-                let next = format!("sources/install{}.swm", parts.len() + 1);
-                let Some(part) = disc.find_file(&next)? else { break };
-                parts.push(part);
+/// The folder `sources`, listed once: it has hundreds of files.
+struct Sources<'d, 's> {
+    disc: &'d Disc<'s>,
+    entries: Vec<Entry>,
+}
+
+impl<'s> Sources<'_, 's> {
+    /// The file of that name, which is compared as Windows does.
+    fn file(&self, name: &str) -> Result<Option<File<'s>>, DiscError> {
+        let found = self
+            .entries
+            .iter()
+            .find(|entry| entry.kind == Kind::File && entry.name.eq_ignore_ascii_case(name));
+        found.map(|entry| self.disc.file(&entry.node)).transpose()
+    }
+
+    /// A small text file; `None` where it is not there, or not small.
+    fn text(&self, name: &str) -> Result<Option<String>, DiscError> {
+        let Some(file) = self.file(name)?.filter(|file| file.size() <= MAX_TEXT) else { return Ok(None) };
+        let mut bytes = vec![0; file.size() as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(|source| DiscError::Read { offset: 0, source })?;
+        Ok(Some(decode(&bytes)))
+    }
+}
+
+/// An archive's error, with its path.
+fn in_archive(name: &str) -> impl FnOnce(WimError) -> MediumError {
+    let file = format!("sources/{name}");
+    move |source| MediumError::Wim { file, source }
+}
+
+fn install_archive(sources: &Sources<'_, '_>) -> Result<Option<InstallArchive>, MediumError> {
+    for name in ["install.wim", "install.esd", "install.swm"] {
+        let Some(first) = sources.file(name)? else { continue };
+        let wim = if name == "install.swm" {
+            let mut parts = vec![Some(first)];
+            for number in 2..=MAX_PARTS {
+                parts.push(sources.file(&format!("install{number}.swm"))?);
             }
-            let parts: Vec<&dyn ReadAt> = parts.iter().map(|part: &File<'_>| part as &dyn ReadAt).collect();
+            let parts: Vec<_> =
+                parts.iter().map(|part| part.as_ref().map(|part| part as &dyn ReadAt)).collect();
             Wim::read_split(&parts)
         } else {
             Wim::read(&first)
         };
-        let wim = wim.map_err(in_wim)?;
+        let wim = wim.map_err(in_archive(name))?;
         return Ok(Some(InstallArchive {
-            file: file.into(),
+            file: format!("sources/{name}"),
             parts: wim.header.parts.1,
             solid: wim.header.solid,
             guid: wim.header.guid,
@@ -148,15 +171,14 @@ fn install_archive(disc: &Disc<'_>) -> Result<Option<InstallArchive>, MediumErro
             images: wim.images,
         }));
     }
-    Ok(None)
-}
-
-/// A small text file; `None` where it is not there, or not small.
-fn text(disc: &Disc<'_>, path: &str) -> Result<Option<String>, DiscError> {
-    let Some(file) = disc.find_file(path)?.filter(|file| file.size() <= MAX_TEXT) else { return Ok(None) };
-    let mut bytes = vec![0; file.size() as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(|source| DiscError::Read { offset: 0, source })?;
-    Ok(Some(decode(&bytes)))
+    match sources.file("install2.swm")? {
+        Some(_) => {
+            let first =
+                WimError::Parts("it is missing: the first part of the archive of install2.swm".into());
+            Err(in_archive("install.swm")(first))
+        }
+        None => Ok(None),
+    }
 }
 
 /// `ei.cfg`: each section is one line.

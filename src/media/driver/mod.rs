@@ -18,7 +18,8 @@ pub use catalog::{Catalog, CatalogError, Member};
 pub use certificate::Identity;
 pub use digest::{Algorithm, FileDigest, FileDigests};
 pub use inf::{
-    CatalogName, DriverDate, DriverVer, DriverVersion, DriverVersionError, Inf, InfError, PackageFile,
+    CatalogName, DriverDate, DriverVer, DriverVerError, DriverVersion, DriverVersionError, Inf, InfError,
+    PackageFile,
 };
 pub use known_bad::{KnownBad, known_bad};
 pub use proof::{Failure, FolderFile, MAX_DRIVER_FILE, Proof, ProofError, ProvedFile, Reason, prove};

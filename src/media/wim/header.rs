@@ -118,6 +118,23 @@ impl Header {
         })
     }
 
+    /// Whether this is part `number` of the archive that `first` begins.
+    pub(super) fn is_part(&self, number: u16, first: &Self) -> Result<(), WimError> {
+        let ((part, of), total) = (self.parts, first.parts.1);
+        if self.guid != first.guid {
+            return Err(WimError::Parts(format!(
+                "part {number} of {total} belongs to another archive: its GUID is {}, that of part 1 {}",
+                self.guid, first.guid
+            )));
+        }
+        if (part, of) != (number, total) {
+            return Err(WimError::Parts(format!(
+                "what should be part {number} of {total} says that it is part {part} of {of}"
+            )));
+        }
+        Ok(())
+    }
+
     /// The XML's bytes.
     pub(super) fn read_xml(&self, source: &dyn ReadAt) -> Result<Vec<u8>, WimError> {
         // No more than MAX_XML.

@@ -16,6 +16,9 @@ pub struct Image {
     pub index: u32,
     /// NAME: what Setup's `/IMAGE/NAME` is compared with.
     pub name: String,
+    /// DESCRIPTION.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// DISPLAYNAME: what Setup shows; on some media not the same as NAME.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
@@ -25,6 +28,12 @@ pub struct Image {
     /// INSTALLATIONTYPE: `Client`, `Server`, `Server Core`, `WindowsPE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installation_type: Option<String>,
+    /// PRODUCTTYPE: `WinNT`, `ServerNT`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub product_type: Option<String>,
+    /// FLAGS: mostly the edition; `2` and `9` for Setup and Windows PE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flags: Option<String>,
     /// ARCH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
@@ -53,6 +62,9 @@ pub struct Version {
     pub build: u32,
     /// SPBUILD: the revision.
     pub revision: u32,
+    /// SPLEVEL: the service pack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_pack: Option<u32>,
     /// BRANCH, as `ge_release`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
@@ -108,9 +120,12 @@ fn image(element: &Element) -> Result<Image, String> {
     Ok(Image {
         index: index.ok_or("an image has no index")?,
         name: text("NAME").unwrap_or_default(),
+        description: text("DESCRIPTION"),
         display_name: text("DISPLAYNAME"),
         edition_id: of_windows("EDITIONID").map(str::to_owned),
         installation_type: of_windows("INSTALLATIONTYPE").map(str::to_owned),
+        product_type: of_windows("PRODUCTTYPE").map(str::to_owned),
+        flags: text("FLAGS"),
         architecture: of_windows("ARCH").and_then(|arch| arch.parse().ok()).and_then(Architecture::of_wim),
         languages: languages
             .map(|languages| {
@@ -126,12 +141,13 @@ fn image(element: &Element) -> Result<Image, String> {
 }
 
 fn version(element: &Element) -> Option<Version> {
-    let number = |name: &str| element.child(name)?.text()?.parse().ok();
+    let number = |name: &str| element.child(name)?.text()?.parse::<u32>().ok();
     Some(Version {
         major: number("MAJOR")?,
         minor: number("MINOR").unwrap_or(0),
         build: number("BUILD")?,
         revision: number("SPBUILD").unwrap_or(0),
+        service_pack: number("SPLEVEL"),
         branch: element.child("BRANCH").and_then(Element::text).map(str::to_owned),
     })
 }

@@ -51,6 +51,9 @@ pub enum WimError {
     Parts(String),
 }
 
+/// The most parts of a split archive that are read; those of media have three or four.
+pub const MAX_PARTS: u16 = 64;
+
 /// What an archive says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wim {
@@ -74,31 +77,29 @@ impl Wim {
         }
     }
 
-    /// Reads the first part of a split archive; all its parts must be among `parts`, in order and of one archive.
-    pub fn read_split(parts: &[&dyn ReadAt]) -> Result<Self, WimError> {
-        let Some(first) = parts.first() else { return Err(WimError::Parts("it has no parts".into())) };
+    /// Reads a split archive, of whose parts, in order, those that are not there are `None`. All must be there, and of
+    /// one archive; what comes after them is not looked at.
+    pub fn read_split(parts: &[Option<&dyn ReadAt>]) -> Result<Self, WimError> {
+        let Some(Some(first)) = parts.first() else {
+            return Err(WimError::Parts("part 1 is missing".into()));
+        };
         let wim = Self::read_part(*first)?;
         let total = wim.header.parts.1;
-        for (index, part) in parts.iter().enumerate() {
-            let header = Header::read(*part)?;
-            let wanted = index + 1;
-            if header.guid != wim.header.guid {
-                return Err(WimError::Parts(format!(
-                    "part {wanted} belongs to another archive (its GUID differs)"
-                )));
-            }
-            if header.parts != (u16::try_from(wanted).unwrap_or(u16::MAX), total) {
-                let (part, of) = header.parts;
-                return Err(WimError::Parts(format!(
-                    "part {wanted} of {total} says that it is part {part} of {of}"
-                )));
+        if total > MAX_PARTS {
+            return Err(WimError::Parts(format!("it says that it has {total} parts; {MAX_PARTS} are read")));
+        }
+        let mut missing = Vec::new();
+        for number in 1..=total {
+            match parts.get(usize::from(number) - 1).copied().flatten() {
+                Some(part) => Header::read(part)?.is_part(number, &wim.header)?,
+                None => missing.push(number.to_string()),
             }
         }
-        if parts.len() != usize::from(total) {
-            let missing = parts.len() + 1;
-            return Err(WimError::Parts(format!("part {missing} of {total} is missing")));
+        match missing.as_slice() {
+            [] => Ok(wim),
+            [one] => Err(WimError::Parts(format!("part {one} of {total} is missing"))),
+            _ => Err(WimError::Parts(format!("parts {} of {total} are missing", missing.join(", ")))),
         }
-        Ok(wim)
     }
 
     fn read_part(source: &dyn ReadAt) -> Result<Self, WimError> {

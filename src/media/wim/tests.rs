@@ -68,6 +68,7 @@ fn what_can_t_be_is_an_error_with_its_place() {
         (79, &[0x0a], "offset 79: the XML is flagged"),
         (79, &[0x12], "offset 79: the XML is flagged"),
         (88, &[0], "offset 88: the XML's two lengths differ"),
+        (80, &[100], "offset 80: the XML lies in the header"),
         (80, &[0xff; 8], "offset 80: the XML lies past the end"),
         (80, &[7, 0], "offset 80: the XML lies in the header"),
         (44, &[2], "offset 208: it describes 1 images, the header counts 2"),
@@ -102,15 +103,28 @@ fn a_split_archive_needs_all_its_parts() {
         bytes[40..44].copy_from_slice(&[number, 0, total, 0]);
         bytes
     };
-    let read = |parts: &[Vec<u8>]| {
-        let parts: Vec<&dyn ReadAt> = parts.iter().map(|part| part as &dyn ReadAt).collect();
-        Wim::read_split(&parts).map(|wim| wim.images.len()).map_err(|e| e.to_string())
+    let read = |parts: &[Option<Vec<u8>>]| {
+        let parts: Vec<_> = parts.iter().map(|part| part.as_ref().map(|part| part as &dyn ReadAt)).collect();
+        let wim = Wim::read_split(&parts);
+        wim.map(|wim| wim.images.len()).map_err(|e| e.to_string())
     };
-    assert_eq!(read(&[part(1, 2, 7), part(2, 2, 7)]), Ok(1));
-    assert!(read(&[part(1, 2, 7)]).unwrap_err().contains("part 2 of 2 is missing"));
-    assert!(read(&[part(1, 2, 7), part(2, 2, 8)]).unwrap_err().contains("part 2 belongs to another archive"));
-    assert!(read(&[part(2, 2, 7), part(1, 2, 7)]).unwrap_err().contains("says that it is part 2 of 2"));
-    assert!(read(&[part(1, 2, 7), part(2, 3, 7)]).unwrap_err().contains("says that it is part 2 of 3"));
+    let some = |number, total, guid| Some(part(number, total, guid));
+    assert_eq!(read(&[some(1, 2, 7), some(2, 2, 7)]), Ok(1));
+    // More than there should be is nobody's.
+    assert_eq!(read(&[some(1, 2, 7), some(2, 2, 7), some(3, 3, 8)]), Ok(1));
+    for (parts, why) in [
+        (vec![some(1, 2, 7)], "part 2 of 2 is missing"),
+        (vec![some(1, 4, 7), None, some(3, 4, 7)], "parts 2, 4 of 4 are missing"),
+        (vec![some(1, 2, 7), some(2, 2, 8)], "part 2 of 2 belongs to another archive: its GUID is 04030208-"),
+        (vec![some(2, 2, 7), some(1, 2, 7)], "what should be part 1 of 2 says that it is part 2 of 2"),
+        (vec![some(1, 2, 7), some(2, 3, 7)], "what should be part 2 of 2 says that it is part 2 of 3"),
+        (vec![some(1, 2, 7), Some(vec![0; 300])], "it does not begin with MSWIM"),
+        (vec![None, some(2, 2, 7)], "part 1 is missing"),
+        (vec![some(1, 65, 7)], "it says that it has 65 parts; 64 are read"),
+    ] {
+        let said = read(&parts).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
     assert!(error(part(1, 2, 7)).contains("part 1 of 2 of a split archive"));
 }
 

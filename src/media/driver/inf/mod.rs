@@ -221,8 +221,7 @@ impl<'a> Version<'a> {
     fn driver_ver(&self) -> Result<Option<DriverVer>, InfError> {
         let Some(entry) = self.entry("DriverVer") else { return Ok(None) };
         let text = self.sections.expand(&entry.fields.join(","), entry.line)?;
-        let parsed = parse_driver_ver(&text);
-        parsed.map(Some).ok_or(InfError::DriverVer { line: entry.line, text })
+        text.parse().map(Some).map_err(|_| InfError::DriverVer { line: entry.line, text })
     }
 
     fn catalogs(&self) -> Result<Vec<CatalogName>, InfError> {
@@ -381,8 +380,16 @@ impl Files {
     }
 }
 
-/// `mm/dd/yyyy[,w[.x[.y[.z]]]]`; dashes are as good as slashes.
-fn parse_driver_ver(text: &str) -> Option<DriverVer> {
+impl std::str::FromStr for DriverVer {
+    type Err = DriverVerError;
+
+    /// `mm/dd/yyyy[,w[.x[.y[.z]]]]`; dashes are as good as slashes.
+    fn from_str(text: &str) -> Result<Self, DriverVerError> {
+        driver_ver(text).ok_or_else(|| DriverVerError { text: text.to_owned() })
+    }
+}
+
+fn driver_ver(text: &str) -> Option<DriverVer> {
     let (date, version) = text.split_once(',').unwrap_or((text, ""));
     let parts: Vec<&str> = date.trim().split(['/', '-']).collect();
     let [month, day, year] = parts[..] else { return None };
@@ -414,6 +421,14 @@ impl std::str::FromStr for DriverVersion {
         }
         Ok(Self(version))
     }
+}
+
+/// A text is no `DriverVer`.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}` is no DriverVer: a date as 05/31/2025, and a version")]
+pub struct DriverVerError {
+    /// What was given.
+    pub text: String,
 }
 
 /// A text is no driver version.
