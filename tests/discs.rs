@@ -341,3 +341,18 @@ fn damaged_udf_is_no_reason_to_read_iso9660_instead() {
     bridge[256 * 2048..][..16].fill(0);
     assert!(listed(&Disc::open(&bridge).unwrap()).unwrap().len() > 170);
 }
+
+#[test]
+fn a_directory_that_holds_itself_is_an_error_with_its_place() {
+    // Plain: the record of A leads to the root, which is in sector 23 or so of this image.
+    let mut plain = fs::read(image("plain.iso")).unwrap();
+    let root = plain[16 * 2048 + 158..][..4].to_vec();
+    let start = u32::from_le_bytes(root.clone().try_into().unwrap()) as usize * 2048;
+    let name = plain[start..].windows(2).position(|pair| pair == [1, b'A']).unwrap() + start;
+    plain[name - 30..name - 26].copy_from_slice(&root);
+    let disc = Disc::open(&plain).unwrap();
+    let error = disc.find("A/A/A/A").unwrap_err().to_string();
+    assert_eq!(error, format!("directory at offset {start}: the directory leads back to itself"));
+    // Nothing is looked for in it: that is no error.
+    assert_eq!(disc.find_file("SETUP.EXE").unwrap().unwrap().size(), 1);
+}

@@ -519,3 +519,46 @@ fn iscsi_says_what_is_missing_and_takes_no_password() {
     let said = said(&done);
     assert!(said.contains("qemu-block-extra") || said.contains("iscsi_service failed"), "{said}");
 }
+
+#[test]
+fn options_of_a_disk_are_refused_with_an_image() {
+    let image = Image::of_demo("zstd");
+    let to = image.path("never.raw");
+    for option in [
+        &["--seal"][..],
+        &["--first-boot", "none"],
+        &["--sysprep-drive", "E"],
+        &["--keep-free-clusters"],
+        &["--no-audit"],
+        &["--no-replay-logs"],
+        &["--spool", "."],
+    ] {
+        let flashed = flash(&image.layout(), to.to_str().unwrap(), option);
+        // Those that need --seal may say that first.
+        assert_eq!(flashed.status.code(), Some(2), "{option:?}: {}", said(&flashed));
+        assert!(!to.exists(), "{option:?}");
+    }
+    let flashed = flash(&image.layout(), to.to_str().unwrap(), &["--seal"]);
+    refused(&flashed, 2, &["--seal is for --disk: an image is written as it is"]);
+}
+
+#[test]
+fn what_may_not_be_meant_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("disk.qcow2");
+    let flashed = flash_disk(&demo(), to.to_str().unwrap(), &[]);
+    ok(&flashed);
+    for words in ["this root is not sealed", "a raw disk is written, though", "named as a qcow2 disk"] {
+        assert!(said(&flashed).contains(words), "{}", said(&flashed));
+    }
+    let sealed = flash_disk(&demo(), folder.path().join("sealed.raw").to_str().unwrap(), &["--seal"]);
+    ok(&sealed);
+    assert!(!said(&sealed).contains("warning"), "{}", said(&sealed));
+    // A build folder's layout is found in it.
+    let image = Image::of_demo("zstd");
+    fs::create_dir(folder.path().join("build")).unwrap();
+    fs::rename(image.layout(), folder.path().join("build/image")).unwrap();
+    let out = folder.path().join("from-build.raw");
+    ok(&flash(&folder.path().join("build"), out.to_str().unwrap(), &[]));
+    assert!(out.exists());
+}

@@ -182,3 +182,29 @@ fn names_are_checked_before_anything_is_asked() {
         assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
     }
 }
+
+#[test]
+fn a_tag_that_moves_is_told_of() {
+    let registry = Registry::start();
+    let client = Client::of(&[&registry]);
+    let first = client.publish(&demo(), &format!("{}/build/w:1", registry.host()), &["--seal"]);
+    let second = client.publish(&demo(), &format!("{}/build/w:2", registry.host()), &[]);
+    let told = |args: &[&str]| {
+        let output = client.sealroot(args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let digest = |reference: &str| reference.split_once('@').unwrap().1.to_owned();
+    let target = format!("{}/golden/w:1", registry.host());
+    assert!(!told(&["promote", &first, &target]).contains("led to"));
+    assert!(!told(&["promote", &first, &target]).contains("led to"));
+    let moved = told(&["promote", &second, &target]);
+    assert!(moved.contains(&format!("the tag 1 led to {} until now", digest(&first))), "{moved}");
+    assert_eq!(client.skopeo_inspect(&target, &[])["Digest"], digest(&second));
+    // The same of a push.
+    let layout = client.folder().join("layout");
+    let layout = layout.to_str().unwrap();
+    told(&["package", "--disk", demo().to_str().unwrap(), "--seal", "--output", layout]);
+    let moved = told(&["push", layout, &target]);
+    assert!(moved.contains(&format!("the tag 1 led to {} until now", digest(&second))), "{moved}");
+}

@@ -272,7 +272,7 @@ fn open(world: &Arc<World>, target: &str, chunk_size: Option<usize>) -> Registry
         Notice::Resumed { .. } => count(&told.counts.resumed),
         Notice::Restarted { .. } => count(&told.counts.restarted),
         Notice::Chunks { .. } => count(&told.counts.smaller),
-        Notice::Monolithic { .. } | Notice::Limit { .. } => {}
+        Notice::Monolithic { .. } | Notice::Limit { .. } | Notice::TagMoves { .. } => {}
     };
     let options = UploadOptions {
         chunk_size,

@@ -67,7 +67,7 @@ pub fn plan(job: &Job<'_>, push: Option<&ImageName>) -> Result<Vec<Planned>, Bui
         }
     }
     if let Some(image) = push {
-        let what = format!("to {image}");
+        let what = format!("to {image}; the registry is not asked");
         stages.push(Planned { name: "push", what: Ok(what), warnings: Vec::new() });
     }
     Ok(stages)

@@ -29,6 +29,12 @@ impl<'a> AuditReport<'a> {
         self.findings.iter().for_each(|finding| console.result(line(finding)));
     }
 
+    /// Tells what did not pass, as `audit` does, on standard error.
+    pub fn tell_remarks(&self, console: &Console) {
+        let remarks = self.findings.iter().filter(|finding| finding.is_remark());
+        remarks.for_each(|finding| console.note(line(finding).trim_end()));
+    }
+
     /// Says whether the root may be published; an error where it may not. The whole story is told before.
     pub fn verdict(&self, what: impl Display, console: &Console) -> Result<(), Failure> {
         if self.fit {

@@ -66,7 +66,9 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if args.json {
         console.json(&Report { a: &args.a, b: &args.b, same, differences });
     } else if same {
-        console.note("no differences");
+        console.note(
+            "no differences, by what was read: of an image's layer, parts that are not verified by digest",
+        );
     } else {
         console.result(format!("--- {}\n+++ {}\n", args.a, args.b));
         console.result(differences.iter().map(Difference::line).collect::<String>());

@@ -9,7 +9,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::flash_target::{Asks, Goal, To, refuse_same, to};
-use super::package::tell_volumes;
+use super::image_source::layout_in;
+use super::package::{tell_volumes, warn_of_no_pointer};
 use super::registry_args::RegistryArgs;
 use super::root_args::{FirstBootArg, ReplayArgs, SpoolArg, drive_letter, open_disk, tell_scrubbed};
 use super::{Console, Exit, Failure};
@@ -113,7 +114,13 @@ struct Report {
 
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
+    refuse_disk_options(&args)?;
     let name = shown(&args.to);
+    if let To::Path(path) = &args.to
+        && let Some(kind) = path.extension().and_then(|end| end.to_str()).filter(|end| NOT_RAW.contains(end))
+    {
+        console.warn(format!("a raw disk is written, though {name} is named as a {kind} disk"));
+    }
     let in_target = |error: TargetError| Failure::from(error).context(&name);
     if let Some(disk) = &args.disk {
         refuse_same(disk, &args.to)?;
@@ -174,6 +181,29 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Ends of names that raw disks don't have.
+const NOT_RAW: [&str; 5] = ["qcow2", "vmdk", "vhd", "vhdx", "vdi"];
+
+/// What is only for a disk is refused with an image: it would change nothing of it.
+fn refuse_disk_options(args: &Args) -> Result<(), Failure> {
+    let given = [
+        ("--seal", args.seal),
+        ("--sysprep-drive", args.sysprep_drive.is_some()),
+        ("--first-boot", args.first_boot.is_some()),
+        ("--keep-free-clusters", args.keep_free_clusters),
+        ("--no-audit", args.no_audit),
+        ("--no-replay-logs", args.replay.given()),
+        ("--spool", args.spool.given()),
+    ];
+    match given.into_iter().find(|(_, given)| *given && args.disk.is_none()) {
+        Some((option, _)) => {
+            let why = format!("{option} is for --disk: an image is written as it is");
+            Err(Failure::new(Exit::Usage, why))
+        }
+        None => Ok(()),
+    }
+}
+
 /// What was read.
 struct Source {
     source: String,
@@ -188,7 +218,8 @@ fn write(args: &Args, flasher: &mut Flasher<'_>, console: &Console) -> Result<So
     }
     let source = args.source.clone().unwrap_or_default();
     if Path::new(&source).is_dir() {
-        let layout = Layout::open(Path::new(&source)).map_err(|e| Failure::from(RegistryError::from(e)))?;
+        let layout = Layout::open(&layout_in(Path::new(&source)))
+            .map_err(|e| Failure::from(RegistryError::from(e)))?;
         let layer = only_layer(&layout.manifest, &source)?;
         let path = layout.layers.first().map(|blob| blob.path.clone()).unwrap_or_default();
         let unreadable = |e| Failure::from(UnpackError::Read(e)).context(path.display());
@@ -249,7 +280,8 @@ fn write_disk(args: &Args, path: &Path, flasher: &mut Flasher<'_>, console: &Con
         let policy = Policy::default();
         let audit = root::audit(&view, &policy, args.replay.replay()).map_err(|e| in_disk(e.into()))?;
         audit.remarks().filter(|finding| !finding.stops()).for_each(|finding| console.warn(finding.remark()));
-        audit.fit().map_err(|e| in_disk(e.into()))?;
+        let fit = audit.fit().map_err(|e| in_disk(e.into()))?;
+        warn_of_no_pointer(&fit, args.first_boot.is_some(), console);
     }
     let kept = if args.keep_free_clusters { Kept::all(&view, console) } else { Kept::in_use(&view, console) };
     let kept = kept.map_err(|e| in_disk(e.into()))?;

@@ -43,6 +43,11 @@ impl ImageSource {
             let failure = Failure::from(RegistryError::Reference(error));
             match path.exists() {
                 true => failure.cure("it is a file: name a layout's folder, or an image in a registry"),
+                // What has neither tag nor digest was meant as a folder.
+                false if !text.contains([':', '@']) => Failure::new(
+                    Exit::Usage,
+                    format!("there is no folder {text}, and an image is named HOST/REPOSITORY:TAG or ...@sha256:HEX"),
+                ),
                 false => failure.cure("there is no folder of that name either"),
             }
         })?;
@@ -57,10 +62,7 @@ impl ImageSource {
     }
 
     fn open_layout(path: &Path) -> Result<Self, Failure> {
-        // A build folder has its layout in a folder of its own.
-        let inner = path.join("image");
-        let path = if inner.join("oci-layout").exists() { &inner } else { path };
-        let layout = Box::new(Layout::open(path).map_err(RegistryError::from)?);
+        let layout = Box::new(Layout::open(&layout_in(path)).map_err(RegistryError::from)?);
         let config = layout.image_config().map_err(RegistryError::from)?;
         Ok(Self::Layout { layout, config })
     }
@@ -161,6 +163,12 @@ impl ImageSource {
             }
         }
     }
+}
+
+/// The layout that a folder is, or that is in a build folder.
+pub fn layout_in(folder: &Path) -> PathBuf {
+    let inner = folder.join("image");
+    if inner.join("oci-layout").exists() { inner } else { folder.to_owned() }
 }
 
 fn blob_path(layout: &Layout, layer: &Descriptor) -> Result<PathBuf, Failure> {

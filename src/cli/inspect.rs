@@ -112,7 +112,7 @@ struct Fetched {
     bytes: u64,
     layer_size: u64,
     /// Parts have no digests of their own.
-    verified_by_digest: bool,
+    parts_verified_by_digest: bool,
 }
 
 /// Runs the command.
@@ -204,7 +204,7 @@ fn look(
 }
 
 fn fetched(disk: &PublishedDisk<&LayerParts<'_>>, layer: &Descriptor) -> Fetched {
-    Fetched { bytes: disk.fetched(), layer_size: layer.size, verified_by_digest: false }
+    Fetched { bytes: disk.fetched(), layer_size: layer.size, parts_verified_by_digest: false }
 }
 
 /// An audit of the disk in an image, and what it took.
@@ -333,10 +333,12 @@ fn tell(report: &Report<'_>, console: &Console) {
 
 impl Fetched {
     fn tell(self) -> String {
-        let share = self.bytes as f64 * 100.0 / self.layer_size.max(1) as f64;
-        format!(
-            "{} of the layer's {} bytes ({share:.2}%), which are not verified by digest",
-            self.bytes, self.layer_size
-        )
+        let (read, size) = (self.bytes, self.layer_size);
+        // Of a small layer, parts are read more than once.
+        let share = match read < size {
+            true => format!(" ({:.2}%)", read as f64 * 100.0 / size as f64),
+            false => String::new(),
+        };
+        format!("{read} bytes in parts of a layer of {size}{share}, which are not verified by digest")
     }
 }

@@ -83,6 +83,16 @@ enum CompressionArg {
     None,
 }
 
+/// Tells of a root that no answer CD will be looked for from, unless that was `chosen`.
+pub fn warn_of_no_pointer(fit: &root::Audit, chosen: bool, console: &Console) {
+    if fit.facts.pointer.is_none() && !chosen {
+        console.warn(
+            "this root is not sealed, or sealed without a pointer: a clone's first boot looks for no answer CD \
+             (--seal seals it on the way)",
+        );
+    }
+}
+
 /// Runs the command.
 pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     let compression = compression(args.compression, args.level)?;
@@ -96,12 +106,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         let audit = root::audit(&view, &policy, args.replay.replay()).map_err(in_disk)?;
         audit.remarks().filter(|finding| !finding.stops()).for_each(|finding| console.warn(finding.remark()));
         let fit = audit.fit().map_err(in_disk)?;
-        if fit.facts.pointer.is_none() && policy.first_boot.is_none() {
-            console.warn(
-                "this root is not sealed, or sealed without a pointer: a clone's first boot looks for no answer CD \
-                 (--seal seals it on the way)",
-            );
-        }
+        warn_of_no_pointer(&fit, policy.first_boot.is_some(), console);
     }
     let packaging = Packaging {
         compression,

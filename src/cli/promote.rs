@@ -7,7 +7,7 @@ use super::image_source::ImageSource;
 use super::inspect;
 use super::package::push_target;
 use super::registry_args::TrustArgs;
-use super::root_args::{ReplayArgs, warn_about};
+use super::root_args::ReplayArgs;
 use super::upload_args::UploadArgs;
 use super::{Console, Exit, Failure};
 use crate::recipe::{self, Recipe};
@@ -58,8 +58,9 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
     if args.require_audit {
         let audited = inspect::audit(&source, &policy, &args.replay, console)?;
         console.note(format!("audited: {}", audited.cost()));
-        warn_about(&audited.audit, console);
-        AuditReport::of(&audited.audit).verdict(&args.source, console)?;
+        let report = AuditReport::of(&audited.audit);
+        report.tell_remarks(console);
+        report.verdict(&args.source, console)?;
     }
     let ImageSource::Registry { remote, image } = &source else {
         return Err(Failure::new(Exit::Failed, "the source is no registry"));

@@ -51,6 +51,13 @@ pub struct SpoolArg {
     spool: Option<PathBuf>,
 }
 
+impl SpoolArg {
+    /// Whether a folder was given.
+    pub fn given(&self) -> bool {
+        self.spool.is_some()
+    }
+}
+
 /// Opens a root disk for reading; a packed one is unpacked first, where that is asked for.
 pub fn open_disk(path: &Path, spool: &SpoolArg, console: &Console) -> Result<Disk, Failure> {
     let spooled = spool.unpacked(path, console)?;
@@ -84,6 +91,11 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
+    /// Whether anything was chosen.
+    pub fn given(self) -> bool {
+        self.no_replay_logs
+    }
+
     /// The choice.
     pub fn replay(self) -> LogReplay {
         if self.no_replay_logs { LogReplay::Refuse } else { LogReplay::Replay }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Console;
+use crate::containerdisk::Digest;
 use crate::registry::{Limit, MAX_CHUNK, MIN_CHUNK, Notice, UploadOptions};
 
 /// How blobs are sent: flattened into every command that pushes.
@@ -30,6 +31,7 @@ impl UploadArgs {
             first_pause: self.retry_pause.map_or(default.first_pause, Duration::from_millis),
             notify: Arc::new(move |notice| match notice {
                 Notice::Limit { limit, size, exact } => console.warn(limited(limit, *size, *exact)),
+                Notice::TagMoves { tag, from } => console.warn(moved(tag, *from)),
                 other => console.note(said(other)),
             }),
         }
@@ -66,7 +68,14 @@ fn said(notice: &Notice) -> String {
             format!("the registry takes no upload in parts ({status}): sending the blob in one request")
         }
         Notice::Limit { limit, size, exact } => limited(limit, *size, *exact),
+        Notice::TagMoves { tag, from } => moved(tag, *from),
     }
+}
+
+fn moved(tag: &str, from: Digest) -> String {
+    format!(
+        "the tag {tag} led to {from} until now; that image is still there by its digest, if nothing collects it"
+    )
 }
 
 /// What may be too much, in the units that registries use.

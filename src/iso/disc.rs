@@ -135,6 +135,7 @@ impl<'a> Disc<'a> {
     pub fn find(&self, path: &str) -> Result<Option<Entry>, DiscError> {
         let mut parts = path.split('/').filter(|part| !part.is_empty()).take(MAX_DEPTH).peekable();
         let mut directory = self.root();
+        let mut way = vec![self.position(&directory)];
         while let Some(part) = parts.next() {
             let Some(entry) = pick(self.list(&directory)?, part) else { return Ok(None) };
             if parts.peek().is_none() {
@@ -144,8 +145,23 @@ impl<'a> Disc<'a> {
                 return Ok(None);
             }
             directory = entry.node;
+            let position = self.position(&directory);
+            if way.contains(&position) {
+                let why = "the directory leads back to itself";
+                return Err(DiscError::Damaged { what: "directory", offset: position, why });
+            }
+            way.push(position);
         }
         Ok(None)
+    }
+
+    /// What tells a directory from others: where it, or what describes it, is.
+    fn position(&self, node: &Node) -> u64 {
+        match (&self.system, &node.0) {
+            (System::Udf(udf), Place::Udf(icb)) => udf.offset(icb),
+            (_, Place::Iso9660(content)) => content.offset(),
+            (System::Iso9660(_), Place::Udf(_)) => 0,
+        }
     }
 
     /// The file of that path, if there is one; see [`Disc::find`].

@@ -107,10 +107,13 @@ impl Recipe {
         }
     }
 
-    /// Both media with their pins, Windows first. Names start from `media_dir` where one is given.
+    /// Both media with their pins, Windows first. Where a `media_dir` is given, they are looked for right in it, by the
+    /// last part of their names.
     pub fn pinned(&self, media_dir: Option<&Path>) -> [PinnedFile; 2] {
         let medium = |file: &Path, sha256| PinnedFile {
-            path: media_dir.map_or_else(|| self.path(file), |folder| folder.join(file)),
+            path: media_dir
+                .and_then(|folder| Some(folder.join(file.file_name()?)))
+                .unwrap_or_else(|| self.path(file)),
             sha256,
         };
         let Media { windows, virtio } = &self.media;
@@ -132,7 +135,7 @@ pub struct Media {
 #[derive(Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(deny_unknown_fields, rename = "{E}Medium")]
 pub struct Medium<E: Default> {
-    /// The file, from the recipe's folder or from `--media-dir`.
+    /// The file, from the recipe's folder; by the last part of its name in `--media-dir`.
     #[schemars(with = "String", length(min = 1))]
     pub file: PathBuf,
     /// SHA-256 of the file, as 64 hexadecimal digits.

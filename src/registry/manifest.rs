@@ -40,6 +40,21 @@ pub(super) async fn publish(
     Ok(digest)
 }
 
+/// The digest of whatever a tag leads to. It is asked once: nobody depends on it.
+pub(super) async fn led_to(http: &Http, tag: &str) -> Option<Digest> {
+    let doing = format!("looking for an earlier '{tag}'");
+    let url = http.url(&format!("manifests/{tag}")).ok()?;
+    let every = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
+                 application/vnd.docker.distribution.manifest.v2+json, \
+                 application/vnd.docker.distribution.manifest.list.v2+json";
+    let request = |client: &reqwest::Client| client.head(url.clone()).header(ACCEPT, every).timeout(SHORT);
+    let response = http.send_once(&doing, request).await.ok()?;
+    if !response.status().is_success() {
+        return None;
+    }
+    response.headers().get("docker-content-digest")?.to_str().ok()?.parse().ok()
+}
+
 async fn get(http: &Http, reference: &str, media_type: &str) -> Result<Vec<u8>, RegistryError> {
     let doing = format!("reading the manifest '{reference}' back");
     let url = http.url(&format!("manifests/{reference}"))?;

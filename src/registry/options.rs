@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::backoff;
 use super::limits::Limit;
+use crate::containerdisk::Digest;
 
 /// The smallest chunk that may be asked for, in bytes.
 pub const MIN_CHUNK: usize = 64 << 10;
@@ -74,6 +75,13 @@ pub enum Notice {
     Monolithic {
         /// What it answered to the PATCH.
         status: u16,
+    },
+    /// The tag leads to another image, until now.
+    TagMoves {
+        /// The tag.
+        tag: String,
+        /// That image's digest.
+        from: Digest,
     },
     /// The layer may be more than the registry is known to take.
     Limit {

@@ -185,7 +185,14 @@ impl Registry {
         media_type: &str,
         task: &dyn Task,
     ) -> Result<Digest, RegistryError> {
-        let work = manifest::publish(self.http(), &self.tag, manifest, media_type);
+        let work = async {
+            let before = manifest::led_to(self.http(), &self.tag).await;
+            let digest = manifest::publish(self.http(), &self.tag, manifest, media_type).await?;
+            if let Some(from) = before.filter(|before| *before != digest) {
+                self.target.tell(&Notice::TagMoves { tag: self.tag.clone(), from });
+            }
+            Ok(digest)
+        };
         self.network.wait(task, &Meter::default(), work)?
     }
 

@@ -34,6 +34,11 @@ pub(super) struct Content {
 }
 
 impl Content {
+    /// Where its first byte is in the image.
+    pub fn offset(&self) -> u64 {
+        self.extents.first().and_then(|extent| extent.at).unwrap_or(0)
+    }
+
     /// Its bytes.
     pub fn file<'a>(&self, source: &'a dyn ReadAt) -> Result<File<'a>, DiscError> {
         let what = "ISO 9660 directory record";

@@ -41,6 +41,12 @@ impl Udf {
         self.root
     }
 
+    /// Where a file's entry is in the image; 0 for one that is nowhere.
+    pub fn offset(&self, icb: &Icb) -> u64 {
+        let partition = self.partitions.get(usize::from(icb.partition)).copied().flatten();
+        partition.map_or(0, |partition| partition.start.saturating_add(u64::from(icb.block) * SECTOR))
+    }
+
     /// The entries of a directory.
     pub fn list(&self, source: &dyn ReadAt, directory: &Icb) -> Result<Vec<(String, Kind, Icb)>, DiscError> {
         directory::list(self, source, directory)

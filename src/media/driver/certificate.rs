@@ -14,6 +14,7 @@ use super::trust::Purpose;
 
 /// Who a certificate is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Identity {
     /// The common name, or all of the name where it has none.
     pub name: String,

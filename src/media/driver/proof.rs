@@ -27,6 +27,7 @@ pub struct FolderFile<'a> {
 
 /// A driver package whose files are all as its catalog has them, and whose catalog is signed rightly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Proof {
     /// The name of the INF.
     pub inf: String,

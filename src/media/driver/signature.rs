@@ -40,7 +40,7 @@ pub struct Signature {
 
 /// When a signature was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum SigningTime {
     /// Somebody else attests it.
     Countersigned {
@@ -60,7 +60,7 @@ pub enum SigningTime {
 
 /// Where a chain of certificates leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Chain {
     /// No roots were given: the signature fits the certificate, but whether that is genuine is not known.
     NotJudged,

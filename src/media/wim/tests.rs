@@ -70,6 +70,7 @@ fn what_can_t_be_is_an_error_with_its_place() {
         (88, &[0], "offset 88: the XML's two lengths differ"),
         (80, &[100], "offset 80: the XML lies in the header"),
         (80, &[0xff; 8], "offset 80: the XML lies past the end"),
+        (80, &[7, 0], "offset 80: the XML lies in the header"),
         (44, &[2], "offset 208: it describes 1 images, the header counts 2"),
         (208, &[0], "offset 208: it does not begin as UTF-16LE"),
     ] {
