@@ -119,6 +119,25 @@ c.sys,d.sys,,"a ""b"""
 d=01/02/2003
 EOF
         ;;
+    wim | wim_xml)
+        bash "$top/fixtures/make-windows-media.sh" "$work/media" client esd swm
+        for archive in client/install.wim esd/install.esd swm/install.swm; do
+            wimlib-imagex info --xml "$work/media/$archive" > "$work/xml"
+            if [ "$target" = wim_xml ]; then
+                # The last byte is the target's: as text, and as it stands.
+                { tail -c +3 "$work/xml" | iconv -f UTF-16LE -t UTF-8; printf '\0'; } > "$out/text-${archive##*.}"
+                { cat "$work/xml"; printf '\1'; } > "$out/bytes-${archive##*.}"
+            else
+                # Header and XML are read: what is between them is left out.
+                python3 - "$work/media/$archive" "$work/xml" "$out/${archive##*.}" <<'EOF'
+import struct, sys
+header = bytearray(open(sys.argv[1], 'rb').read(208))
+struct.pack_into('<Q', header, 80, 208)
+open(sys.argv[3], 'wb').write(bytes(header) + open(sys.argv[2], 'rb').read())
+EOF
+            fi
+        done
+        ;;
     cat)
         # With the roots behind; `many` is too large to be fuzzed.
         bash "$top/fixtures/make-drivers.sh" "$work/drivers"
