@@ -18,8 +18,8 @@ use crate::media::{
 /// Of a Windows medium: every image that can be installed, with its NAME,
 /// edition, architecture, languages and build. Of a virtio-win medium: every
 /// driver by Windows and architecture with its version, the guest agent and the
-/// guest tools. Less than 1 MiB of a file is read. Exit code 3 when one is no
-/// disc image, is truncated or damaged.
+/// guest tools. Headers and folders are read, and little else. Exit code 3 when
+/// one is no disc image, is truncated or damaged.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The ISO files.
