@@ -94,7 +94,11 @@ fn an_image_is_told_as_skopeo_tells_it() {
 
     client.fails(&["inspect", &format!("{}/private/windows11", registry.host())], 2, &["has no tag"]);
     client.fails(&["inspect", &format!("{by_tag}x")], 1, &["answered 404"]);
-    client.fails(&["inspect", "no-such-folder"], 2, &["names no registry", "no folder of that name"]);
+    client.fails(
+        &["inspect", "no-such-folder"],
+        2,
+        &["there is no folder no-such-folder", "HOST/REPOSITORY:TAG"],
+    );
 }
 
 #[test]
