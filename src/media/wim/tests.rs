@@ -128,7 +128,30 @@ fn a_split_archive_needs_all_its_parts() {
     assert!(error(part(1, 2, 7)).contains("part 1 of 2 of a split archive"));
 }
 
+#[test]
+fn as_much_xml_as_is_read_takes_no_time() {
+    // Each of nearly 4 MiB, as UTF-16.
+    let elements = format!("<WIM>{}</WIM>", "<a/>".repeat(500_000));
+    let attributes: String = (0..180_000).map(|n| format!(" a{n:06x}=''")).collect();
+    let deep = format!("<WIM>{}", "<a>".repeat(600_000));
+    let begun = std::time::Instant::now();
+    for xml in [elements, format!("<WIM{attributes}/>"), deep] {
+        let _ = Wim::read(&archive(&xml));
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
 proptest! {
+    #[test]
+    fn every_name_comes_back(name in "\\PC{1,40}") {
+        prop_assume!(!name.trim().is_empty() && name.chars().all(crate::xml::is_xml_char));
+        let escaped = quick_xml::escape::escape(&name);
+        let xml = format!("<WIM><IMAGE INDEX='1'><NAME>{escaped}</NAME><DISPLAYNAME>{escaped}</DISPLAYNAME></IMAGE></WIM>");
+        let wim = Wim::read(&archive(&xml)).unwrap();
+        prop_assert_eq!(&wim.images[0].name, &name);
+        prop_assert_eq!(wim.images[0].display_name.as_ref(), Some(&name));
+    }
+
     #[test]
     fn any_damage_is_an_error_or_an_archive(
         edits in proptest::collection::vec((0..1500usize, any::<u8>()), 1..8),
