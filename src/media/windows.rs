@@ -193,3 +193,50 @@ fn languages(text: &str) -> Vec<String> {
     let lines = section(text, "Available UI Languages");
     lines.iter().filter_map(|line| pair(line)).map(|(language, _)| language.to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ei_cfg_holds_setup_to_an_edition_or_not() {
+        let full = channel("[EditionID]\r\nProfessional\r\n[Channel]\r\nVolume\r\n\r\n[VL]\r\n1\r\n");
+        assert_eq!(
+            (full.edition_id.as_deref(), full.channel.as_deref()),
+            (Some("Professional"), Some("Volume"))
+        );
+        assert!(full.volume_licence);
+        // An empty section leaves the choice to Setup, as it stands on retail media.
+        let retail = channel("[EditionID]\r\n\r\n[channel]\r\nRetail ; as sold\r\n[VL]\r\n0\r\n");
+        assert_eq!((retail.edition_id, retail.channel.as_deref()), (None, Some("Retail")));
+        assert!(!retail.volume_licence);
+        assert_eq!(channel(""), Channel { edition_id: None, channel: None, volume_licence: false });
+    }
+
+    #[test]
+    fn lang_ini_lists_what_setup_speaks() {
+        let text = "[Available UI Languages]\r\nen-US = 3\r\nde-DE=2\r\n\r\n[Fallback Languages]\r\nen-US = en-us\r\n";
+        assert_eq!(languages(text), ["en-US", "de-DE"]);
+        let utf16: Vec<u8> = "\u{feff}"
+            .chars()
+            .chain(text.chars())
+            .collect::<String>()
+            .encode_utf16()
+            .flat_map(u16::to_le_bytes)
+            .collect();
+        assert_eq!(languages(&decode(&utf16)), ["en-US", "de-DE"]);
+        assert!(languages("[Available").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_file(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let text = decode(&bytes);
+            channel(&text);
+            languages(&text);
+        }
+    }
+}
