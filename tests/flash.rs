@@ -562,3 +562,183 @@ fn what_may_not_be_meant_is_told() {
     ok(&flash(&folder.path().join("build"), out.to_str().unwrap(), &[]));
     assert!(out.exists());
 }
+
+/// A layout with this layer, as skopeo would take it: whatever is in the layer.
+fn layout_of(folder: &Path, layer: &[u8]) -> PathBuf {
+    let layout = folder.join("layout");
+    let blobs = layout.join("blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let put = |bytes: &[u8]| {
+        let hash = sealroot::media::Sha256::of(bytes).to_string();
+        fs::write(blobs.join(&hash), bytes).unwrap();
+        format!("\"digest\": \"sha256:{hash}\", \"size\": {}", bytes.len())
+    };
+    let tar = put(layer);
+    let diff = sealroot::media::Sha256::of(layer);
+    let config = put(
+        format!(r#"{{"architecture": "amd64", "os": "linux", "rootfs": {{"type": "layers", "diff_ids": ["sha256:{diff}"]}}}}"#)
+            .as_bytes(),
+    );
+    let oci = "application/vnd.oci.image";
+    let manifest = put(
+        format!(
+            r#"{{"schemaVersion": 2, "mediaType": "{oci}.manifest.v1+json", "config": {{"mediaType": "{oci}.config.v1+json", {config}}},
+            "layers": [{{"mediaType": "{oci}.layer.v1.tar", {tar}}}]}}"#
+        )
+        .as_bytes(),
+    );
+    let index = format!(
+        r#"{{"schemaVersion": 2, "manifests": [{{"mediaType": "{oci}.manifest.v1+json", {manifest}}}]}}"#
+    );
+    fs::write(layout.join("index.json"), index).unwrap();
+    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
+    layout
+}
+
+fn header(name: &str, kind: tar::EntryType, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_path(name).unwrap();
+    header.set_entry_type(kind);
+    header.set_mode(0o440);
+    header.set_size(size);
+    header.set_cksum();
+    header
+}
+
+/// Neither the audit nor flash takes a layer of that tar, and both say why.
+#[track_caller]
+fn not_a_disk(tar: &[u8], words: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = layout_of(folder.path(), tar);
+    let to = folder.path().join("out.raw");
+    refused(&flash(&layout, to.to_str().unwrap(), &[]), 3, &[words]);
+    assert!(!to.exists());
+}
+
+#[test]
+fn a_layer_with_another_disk_than_it_seems_to_have_is_refused() {
+    let plain = |name: &str, content: &[u8]| {
+        let header = header(name, tar::EntryType::Regular, content.len() as u64);
+        [header.as_bytes().as_slice(), content, &vec![0; content.len().next_multiple_of(512) - content.len()]]
+            .concat()
+    };
+    let end = [0; 1024];
+    // The last of two goes for tar and containerd, the first for others.
+    let two = [plain("disk/disk.img", &[1; 8192]), plain("disk/disk.img", &[2; 8192]), end.to_vec()].concat();
+    not_a_disk(&two, "several files in its disk/");
+    let folder = tempfile::tempdir().unwrap();
+    let layout = layout_of(folder.path(), &two);
+    let audited = sealroot().args(["inspect", "--audit"]).arg(&layout).output().unwrap();
+    refused(&audited, 3, &["disk/disk.img and disk/disk.img are both in its disk/"]);
+    let mut link = header("disk/disk.img", tar::EntryType::Symlink, 0);
+    link.set_link_name("/etc/passwd").unwrap();
+    link.set_cksum();
+    not_a_disk(
+        &[plain("disk/disk.img", &[1; 8192]), link.as_bytes().to_vec(), end.to_vec()].concat(),
+        "several files",
+    );
+    not_a_disk(&[link.as_bytes().as_slice(), &end].concat(), "no plain one");
+    // A sparse file's bytes are not those of the file.
+    let pax = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n";
+    let pax_header = header("disk/pax", tar::EntryType::XHeader, pax.len() as u64);
+    let extension = [pax_header.as_bytes().as_slice(), pax, &vec![0; 512 - pax.len()]].concat();
+    not_a_disk(
+        &[extension, plain("disk/disk.img", &[1; 8192]), end.to_vec()].concat(),
+        "no plain one (sparse, or a link)",
+    );
+    // Nor is another format the disk.
+    not_a_disk(
+        &[plain("disk/disk.img", &[b"KDMV".as_slice(), &[0; 70_000]].concat()), end.to_vec()].concat(),
+        "a VMDK image",
+    );
+}
+
+#[test]
+fn sizes_that_a_header_makes_up_cost_nothing() {
+    let huge = header("disk/disk.img", tar::EntryType::Regular, 1 << 62);
+    not_a_disk(&[huge.as_bytes().as_slice(), &[0; 1024]].concat(), "larger than any disk");
+    // A long name of 40 MB, which would be kept in memory.
+    let name = header("././@LongLink", tar::EntryType::GNULongName, 40_000_000);
+    not_a_disk(
+        &[name.as_bytes().as_slice(), &vec![b'a'; 40_000_256]].concat(),
+        "headers are larger than those of any image",
+    );
+}
+
+#[test]
+fn special_files_in_a_layout_neither_hang_nor_end_the_memory() {
+    for (name, target) in [("oci-layout", None), ("index.json", Some("/dev/zero"))] {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout_of(folder.path(), &[0; 1024]);
+        fs::remove_file(layout.join(name)).unwrap();
+        match target {
+            Some(target) => std::os::unix::fs::symlink(target, layout.join(name)).unwrap(),
+            None => drop(run(Command::new("mkfifo").arg(layout.join(name)))),
+        }
+        let to = folder.path().join("out.raw");
+        refused(&flash(&layout, to.to_str().unwrap(), &[]), 1, &[name, "it is no regular file"]);
+        let looked = sealroot().arg("inspect").arg(&layout).output().unwrap();
+        refused(&looked, 1, &["it is no regular file"]);
+    }
+    // A blob of no bytes that leads to a device without end.
+    let folder = tempfile::tempdir().unwrap();
+    let layout = layout_of(folder.path(), b"");
+    let blob = layout.join("blobs/sha256").join(sealroot::media::Sha256::of(b"").to_string());
+    fs::remove_file(&blob).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &blob).unwrap();
+    let looked = sealroot().args(["inspect", "--verify"]).arg(&layout).output().unwrap();
+    refused(&looked, 1, &["it is no regular file"]);
+}
+
+#[test]
+fn a_loop_device_over_the_disk_is_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("in.raw");
+    run(Command::new("qemu-img").args(["convert", "-O", "raw"]).arg(demo()).arg(&disk));
+    let before = fs::read(&disk).unwrap();
+    let Some(device) = LoopDevice::of(&disk, &["--partscan"]) else { return };
+    refused(
+        &flash_disk(&disk, device.path(), &["--force"]),
+        2,
+        &["is a loop device over", "which is what is read"],
+    );
+    // The same by a partition of it, where the system makes nodes for those.
+    let partition = format!("{}p1", device.path());
+    if Path::new(&partition).exists() {
+        refused(&flash_disk(&disk, &partition, &["--force"]), 2, &["is a loop device over"]);
+    }
+    assert!(fs::read(&disk).unwrap() == before);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_not_made_as_a_file() {
+    let image = Image::new();
+    let slip = "/dev/sealroot-no-such-disk";
+    refused(&flash(&image.layout(), slip, &[]), 1, &[slip, "No such file"]);
+    assert!(!Path::new(slip).exists());
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_mode_and_a_disk_without_end_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let image = Image::new();
+    let to = image.path("private.raw");
+    fs::write(&to, "old").unwrap();
+    fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
+    ok(&flash(&image.layout(), to.to_str().unwrap(), &["--force"]));
+    assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let folder = tempfile::tempdir().unwrap();
+    let endless = folder.path().join("endless.qcow2");
+    run(Command::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2", "-o", "cluster_size=2M"])
+        .arg(&endless)
+        .arg("1P"));
+    let to = folder.path().join("out.raw");
+    refused(
+        &flash_disk(&endless, to.to_str().unwrap(), &["--no-audit"]),
+        4,
+        &["larger than any that is written"],
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}

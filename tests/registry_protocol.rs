@@ -433,3 +433,62 @@ fn a_challenge_that_is_not_safe_is_not_answered() {
         assert!(server.seen().iter().all(|r| r.header("authorization").is_none()));
     }
 }
+
+#[test]
+fn a_login_goes_to_the_token_server_and_no_further() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = layout(folder.path());
+    let authority = Authority::new(&folder.path().join("tls"));
+    let tls = authority.server("IP:127.0.0.1,DNS:localhost");
+    let thief = Https::serve(&tls, |_| Answer::new(200).body(r#"{"token": "t", "access_token": "t"}"#));
+    let stolen = format!("https://localhost:{}/token", thief.host().rsplit(':').next().unwrap());
+    let tokens = Https::serve(&tls, move |request| {
+        let status = if request.method == "POST" { 307 } else { 302 };
+        Answer::new(status).header("location", stolen.as_str())
+    });
+    let realm = format!("Bearer realm=\"https://{}/token\",service=\"x\"", tokens.host());
+    let registry = Https::serve(&tls, move |_| Answer::new(401).header("www-authenticate", realm.as_str()));
+    for credential in [password(), Credential::IdentityToken(Secret::new(REFRESH.into()))] {
+        let error = push(&registry.host(), authority.certificate(), credential, &layout).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("answered 307") || said.contains("answered 302"), "{said}");
+    }
+    assert_eq!(tokens.seen().len(), 2);
+    assert!(thief.seen().is_empty(), "{:?}", thief.seen());
+}
+
+#[test]
+fn a_server_that_repeats_the_login_does_not_have_it_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = layout(folder.path());
+    let authority = Authority::new(&folder.path().join("tls"));
+    let tls = authority.server("IP:127.0.0.1");
+    let server = Https::serve(&tls, |request| match request.header("authorization") {
+        None => Answer::new(401).header("www-authenticate", "Basic realm=\"x\""),
+        Some(header) => {
+            let plain = STANDARD.decode(header.trim_start_matches("Basic ")).unwrap();
+            let plain = String::from_utf8(plain).unwrap();
+            Answer::new(403)
+                .body(format!(r#"{{"errors": [{{"code": "DENIED", "message": "no {plain} in {header}"}}]}}"#))
+        }
+    });
+    let error = push(&server.host(), authority.certificate(), password(), &layout).unwrap_err();
+    let told = format!("{error} {error:?}");
+    let secrets = [PASSWORD.to_owned(), STANDARD.encode(format!("{USER}:{PASSWORD}"))];
+    assert!(secrets.iter().all(|secret| !told.contains(secret)), "{told}");
+    assert!(told.contains("403"), "{told}");
+}
+
+#[test]
+fn a_token_in_an_answer_that_is_no_200_is_not_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = layout(folder.path());
+    let authority = Authority::new(&folder.path().join("tls"));
+    let tls = authority.server("IP:127.0.0.1");
+    let tokens = Https::serve(&tls, |_| Answer::new(201).body(r#"{"token": "not-to-be-shown"}"#));
+    let realm = format!("Bearer realm=\"https://{}/token\",service=\"x\"", tokens.host());
+    let registry = Https::serve(&tls, move |_| Answer::new(401).header("www-authenticate", realm.as_str()));
+    let error = push(&registry.host(), authority.certificate(), password(), &layout).unwrap_err();
+    let told = format!("{error} {error:?}");
+    assert!(told.contains("201") && !told.contains("not-to-be-shown"), "{told}");
+}

@@ -109,7 +109,30 @@ pub fn refuse_same(disk: &Path, to: &To) -> Result<(), Failure> {
         let why = format!("{} is both what is read and what is written", path.display());
         return Err(Failure::new(Exit::Usage, why));
     }
+    if let Some(file) = behind_loop(path)
+        && let (Ok(from), Ok(to)) = (disk.metadata(), file.metadata())
+        && (from.dev(), from.ino()) == (to.dev(), to.ino())
+    {
+        let why =
+            format!("{} is a loop device over {}, which is what is read", path.display(), disk.display());
+        return Err(Failure::new(Exit::Usage, why));
+    }
     Ok(())
+}
+
+/// The file behind a loop device, or behind the one that a partition is of.
+fn behind_loop(device: &Path) -> Option<PathBuf> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let metadata = device.metadata().ok()?;
+    if !metadata.file_type().is_block_device() {
+        return None;
+    }
+    let number = metadata.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let block = Path::new("/sys/dev/block").join(format!("{major}:{minor}")).canonicalize().ok()?;
+    let whole = if block.join("partition").exists() { block.parent()?.to_owned() } else { block };
+    let file = std::fs::read_to_string(whole.join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(file.trim_end_matches('\n')))
 }
 
 impl Classify for TargetError {
@@ -121,6 +144,7 @@ impl Classify for TargetError {
             Self::QemuNbd(error) => error.exit(),
             Self::InUse { .. }
             | Self::TooSmall { .. }
+            | Self::TooLarge { .. }
             | Self::Holds { .. }
             | Self::Exists
             | Self::Partition

@@ -140,18 +140,32 @@ fn find(tar: &dyn ReadAt) -> Result<Range<u64>, PublishedDiskError> {
     let mut archive = Archive::new(Cursor::new(Budget { tar, left: AtomicU64::new(MAX_HEADERS) }));
     let entries = archive.entries_with_seek().map_err(PublishedDiskError::Tar)?;
     let mut seen = Vec::new();
+    let mut disk: Option<(String, Range<u64>)> = None;
     for entry in entries.take(MAX_ENTRIES) {
         let entry = entry.map_err(PublishedDiskError::Tar)?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let kind = entry.header().entry_type();
         if kind != EntryType::Directory && name.strip_prefix("./").unwrap_or(&name).starts_with("disk/") {
             let start = entry.raw_file_position();
-            return match start.checked_add(entry.size()) {
-                Some(end) if kind == EntryType::Regular => Ok(start..end),
-                _ => Err(PublishedDiskError::NoDisk { why: format!("{name} is no regular file: {kind:?}") }),
-            };
+            let no_disk = |why| Err(PublishedDiskError::NoDisk { why });
+            // Of two, unpackers take the last, and others the first: what is audited must be what is booted.
+            if let Some((first, _)) = &disk {
+                return no_disk(format!("{first} and {name} are both in its disk/"));
+            }
+            match start.checked_add(entry.size()) {
+                Some(end) if kind == EntryType::Regular => disk = Some((name.clone(), start..end)),
+                _ => return no_disk(format!("{name} is no regular file: {kind:?}")),
+            }
         }
         seen.push(name);
+    }
+    if let Some((_, place)) = disk {
+        return match seen.len() < MAX_ENTRIES {
+            true => Ok(place),
+            false => {
+                Err(PublishedDiskError::NoDisk { why: "its tar has more entries than any image's".into() })
+            }
+        };
     }
     let why = match seen.is_empty() {
         true => "its tar is empty".into(),

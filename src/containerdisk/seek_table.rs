@@ -127,10 +127,11 @@ impl SeekTable {
         let entries = &table[HEAD as usize..(table_size - FOOTER) as usize];
         for (number, bytes) in entries.chunks_exact(entry as usize).enumerate() {
             let (packed, unpacked) = (u64::from(le32(bytes)), u64::from(le32(&bytes[4..])));
-            if packed > MAX_FRAME || unpacked > MAX_FRAME {
+            // A frame without content would be no frame: something else lies there.
+            if packed > MAX_FRAME || unpacked > MAX_FRAME || packed == 0 || unpacked == 0 {
                 return Err(damaged(
                     start + HEAD + number as u64 * entry,
-                    "a frame is too large to be unpacked in memory",
+                    "a frame is empty, or too large to be unpacked in memory",
                 ));
             }
             in_layer += packed;
@@ -193,19 +194,23 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let table = SeekTable::read(&layer(&[(100, 1000), (0, 0), (50, 2000)]), ZSTD).unwrap();
+        let table = SeekTable::read(&layer(&[(100, 1000), (7, 500), (50, 1500)]), ZSTD).unwrap();
         assert_eq!((table.frames(), table.tar_size()), (Some(3), 3000));
         assert_eq!(table.frame_at(999), 0);
-        assert_eq!(table.frame_at(1000), 2);
-        assert_eq!(table.frame(2), Some(Frame { layer: 100..150, tar: 1000..3000 }));
+        assert_eq!(table.frame_at(1500), 2);
+        assert_eq!(table.frame(2), Some(Frame { layer: 107..157, tar: 1500..3000 }));
+        for empty in [(0, 500), (7, 0)] {
+            let error = SeekTable::read(&layer(&[(100, 1000), empty]), ZSTD).unwrap_err();
+            assert!(error.to_string().contains("a frame is empty"), "{error}");
+        }
         assert_eq!(table.frame(table.frame_at(3000)), None);
     }
 
     #[test]
     fn a_table_larger_than_the_first_look_is_read_whole() {
-        let frames: Vec<_> = (0..9000).map(|n| (n % 7, n)).collect();
+        let frames: Vec<_> = (0..9000).map(|n| (n % 7 + 1, n + 1)).collect();
         let table = SeekTable::read(&layer(&frames), ZSTD).unwrap();
-        assert_eq!((table.frames(), table.tar_size()), (Some(9000), 9000 * 8999 / 2));
+        assert_eq!((table.frames(), table.tar_size()), (Some(9000), 9001 * 9000 / 2));
     }
 
     #[test]

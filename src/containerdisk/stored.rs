@@ -125,7 +125,12 @@ impl Layout {
 
 fn document(path: &Path) -> Result<Vec<u8>, LayoutError> {
     let failed = |source| LayoutError::Read { path: path.into(), source };
-    let size = path.metadata().map_err(failed)?.len();
+    // A FIFO would hang, and a device has no end.
+    let metadata = path.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(failed(std::io::Error::other("it is no regular file")));
+    }
+    let size = metadata.len();
     if size > MAX_DOCUMENT {
         let why = format!("{size} bytes are too many for a document");
         return Err(LayoutError::Document { path: path.into(), why });
@@ -154,7 +159,12 @@ fn json<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, LayoutError
 /// Finds a blob by its digest and checks its size.
 fn blob(layout: &Path, descriptor: &Descriptor) -> Result<Blob, LayoutError> {
     let path = layout.join(BLOBS).join(descriptor.digest.hex());
-    let size = path.metadata().map_err(|source| LayoutError::Read { path: path.clone(), source })?.len();
+    let unread = |source| LayoutError::Read { path: path.clone(), source };
+    let metadata = path.metadata().map_err(unread)?;
+    if !metadata.is_file() {
+        return Err(unread(std::io::Error::other("it is no regular file")));
+    }
+    let size = metadata.len();
     let blob = Blob { descriptor: descriptor.clone(), path };
     if size != descriptor.size {
         return Err(damaged(&blob, format!("{} bytes", descriptor.size), format!("{size} bytes")));

@@ -3,7 +3,7 @@
 //! Nothing is kept but what is on its way. That the layer is the one it is said to be is known only at its end.
 
 use std::io::{self, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use super::image::Descriptor;
 use super::whole_layer::Pieces;
 use crate::disk::qcow2::{Qcow2Stream, StreamError};
 use crate::disk::targets::{DiskSink, TargetError};
+use crate::disk::{FOREIGN_START as START, refuse_foreign};
 use crate::io::{Interrupted, Task};
 
 /// Bytes that go from thread to thread at once, and how many such pieces may wait.
@@ -25,6 +26,12 @@ const PIECE: usize = 1 << 20;
 const WAITING: usize = 4;
 /// How often a wait looks whether it should go on.
 const TICK: Duration = Duration::from_millis(200);
+/// What is read of the tar beside its files: headers, and what extends them.
+const MAX_HEADERS: u64 = 16 << 20;
+/// A tar's block: an entry ends with one that is filled up.
+const BLOCK: u64 = 512;
+/// The largest disk: no storage has one.
+const MAX_DISK: u64 = 1 << 50;
 /// The folder that the disk is in, whatever its file is called.
 const FOLDER: &[u8] = b"disk/";
 
@@ -139,10 +146,12 @@ fn read_all(
     }
 }
 
-/// An end to reading when nobody wants it any more.
+/// An end to reading when nobody wants it any more, or when headers, which are kept in memory, have no end.
 struct Stoppable<'s, R> {
     inner: R,
     stop: &'s AtomicBool,
+    /// Bytes that may still be read.
+    budget: &'s AtomicU64,
 }
 
 impl<R: Read> Read for Stoppable<'_, R> {
@@ -150,8 +159,28 @@ impl<R: Read> Read for Stoppable<'_, R> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));
         }
-        self.inner.read(buf)
+        let left = self.budget.load(Ordering::Relaxed);
+        if left == 0 {
+            return Err(io::Error::other("its headers are larger than those of any image"));
+        }
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let read = self.inner.read(&mut buf[..length])?;
+        if left != u64::MAX {
+            self.budget.fetch_sub(read as u64, Ordering::Relaxed);
+        }
+        Ok(read)
     }
+}
+
+/// Whether an entry's extensions say that its bytes are only those of a sparse file's data.
+fn is_sparse(entry: &mut ::tar::Entry<'_, impl Read>) -> io::Result<bool> {
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(false) };
+    for extension in extensions {
+        if extension?.key_bytes().starts_with(b"GNU.sparse.") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn decode(
@@ -170,39 +199,56 @@ fn decode(
     } else {
         return Err(UnpackError::Content(format!("{media_type:?} is not known here")));
     };
-    let mut archive = Archive::new(Stoppable { inner: decoder, stop });
+    let budget = AtomicU64::new(MAX_HEADERS);
+    let mut archive = Archive::new(Stoppable { inner: decoder, stop, budget: &budget });
     let mut found = false;
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
         let path = entry.path_bytes().into_owned();
         let inside = path.strip_prefix(b"./").unwrap_or(&path).strip_prefix(FOLDER);
-        if entry.header().entry_type() != EntryType::Regular || inside.is_none_or(<[u8]>::is_empty) {
+        let size = entry.size();
+        // What belongs to the entry is read on the way to the next.
+        budget.fetch_add(size.saturating_add(BLOCK), Ordering::Relaxed);
+        let kind = entry.header().entry_type();
+        if kind == EntryType::Directory || inside.is_none_or(<[u8]>::is_empty) {
             continue;
         }
+        // Of two, unpackers take the last: be it a link.
         if std::mem::replace(&mut found, true) {
             return Err(UnpackError::Content("there are several files in its disk/".into()));
         }
-        let size = entry.size();
+        if kind != EntryType::Regular || is_sparse(&mut entry).map_err(broken)? {
+            return Err(UnpackError::Content(
+                "the file in its disk/ is no plain one (sparse, or a link)".into(),
+            ));
+        }
         disk(&mut entry, size, &out)?;
     }
     if !found {
         return Err(UnpackError::Content("there is no file in its disk/".into()));
     }
     // To the layer's end: the rest is padding.
+    budget.store(u64::MAX, Ordering::Relaxed);
     io::copy(&mut archive.into_inner(), &mut io::sink()).map(drop).map_err(broken)
 }
 
 /// The disk in a file of `size` bytes.
 fn disk(file: &mut dyn Read, size: u64, out: &SyncSender<Item>) -> Result<(), UnpackError> {
     let short = |e: io::Error| UnpackError::Content(format!("its file can't be read: {e}"));
-    let mut magic = [0; 4];
-    if size < 4 {
-        return Err(UnpackError::Content("its file is empty".into()));
+    if !(4..=MAX_DISK).contains(&size) {
+        let why = if size < 4 { "its file is empty" } else { "its file is larger than any disk" };
+        return Err(UnpackError::Content(why.into()));
     }
-    file.read_exact(&mut magic).map_err(short)?;
-    let mut file = magic.chain(file);
+    // As much as tells one kind of file from another.
+    let mut start = vec![0; size.min(START as u64) as usize];
+    file.read_exact(&mut start).map_err(short)?;
+    let is_qcow2 = start.starts_with(b"QFI\xfb");
+    if !is_qcow2 {
+        refuse_foreign(&start).map_err(|e| UnpackError::Content(format!("its file is no disk: {e}")))?;
+    }
+    let mut file = io::Cursor::new(start).chain(file);
     // Nobody listens: the other side knows why.
-    if magic != *b"QFI\xfb" {
+    if !is_qcow2 {
         if out.send(Item::Size(size)).is_err() {
             return Ok(());
         }

@@ -40,10 +40,10 @@ const MAGICS: &[(u64, &[u8], &str, &str)] = &[
 ];
 
 /// As much of a file's start as tells what it is: the last magic ends at 32774.
-pub(super) const START: usize = 33 << 10;
+pub const START: usize = 33 << 10;
 
 /// An error for a file known to be of another kind by its first [`START`] bytes, or all it has.
-pub(super) fn refuse_start(start: &[u8]) -> Result<(), DiskError> {
+pub fn refuse_start(start: &[u8]) -> Result<(), DiskError> {
     let text = start.trim_ascii_start();
     for &(offset, magic, what, cure) in MAGICS {
         let found = if cure == FETCH {

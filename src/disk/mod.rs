@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::io::journal::{self, JournalError};
 use crate::io::{ReadAt, SourceFile};
 
+pub use foreign::{START as FOREIGN_START, refuse_start as refuse_foreign};
 pub use in_place::{InPlaceDisk, InPlaceError};
 pub use qcow2::{Qcow2, Qcow2Error};
 

@@ -14,9 +14,9 @@ use reqwest::{Client, Url};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::http::{self, status_error};
+use super::http::{self, Sent, status_error};
 use super::reference::is_loopback;
-use super::{Credential, ImageName, RegistryError, Secret};
+use super::{Credential, ImageName, RegistryError, Secret, ServerMessage};
 
 /// A token whose answer names no lifetime has this one, by the specification.
 const TOKEN_LIFE: u64 = 60;
@@ -245,8 +245,16 @@ impl Auth {
             Credential::Anonymous => client.get(realm.clone()).query(&query),
         };
         let asked = Instant::now();
-        let response =
+        let sent = match &self.credential {
+            Credential::IdentityToken(token) => Some(Sent::token(token)),
+            Credential::Password { .. } => self.basic()?.to_str().ok().map(Sent::header),
+            Credential::Anonymous => None,
+        };
+        let mut response =
             request.timeout(http::SHORT).send().await.map_err(|e| http::failure(DOING, realm, e))?;
+        if let Some(sent) = sent {
+            response.extensions_mut().insert(sent);
+        }
         match response.status().as_u16() {
             200 => {}
             // 400 is what OAuth2 says of a refresh token that is not good.
@@ -259,7 +267,16 @@ impl Auth {
                     _ => RegistryError::CredentialsRefused { host, who: self.who() },
                 });
             }
-            _ => return Err(status_error(DOING, response).await),
+            status => {
+                let mut error = status_error(DOING, response).await;
+                // Whatever a server calls success may hold a token.
+                if let RegistryError::Status { message, .. } = &mut error
+                    && (200..300).contains(&status)
+                {
+                    *message = ServerMessage::default();
+                }
+                return Err(error);
+            }
         }
         let body = Zeroizing::new(http::body(DOING, response, MAX_TOKEN_ANSWER).await?);
         let answer: Answer = serde_json::from_slice(&body).map_err(|_| {

@@ -207,12 +207,24 @@ fn key(content: &[u8], image: &ImageName) -> Option<String> {
     Some(key)
 }
 
+/// How often a credential helper that can't be talked to is asked once more.
+const HELPER_TRIES: u32 = 8;
+
 fn look_up(path: &Path, content: &[u8], image: &ImageName) -> Result<Option<Credential>, CredentialError> {
     use CredentialRetrievalError as E;
     let malformed = |why| CredentialError::Malformed { path: path.into(), why };
     let helper = |why: String| CredentialError::Helper { path: path.into(), host: image.host().into(), why };
     let key = key(content, image).ok_or_else(|| malformed("it is not JSON of that form"))?;
-    match docker_credential::get_credential_from_reader(content, &key) {
+    let ask = || docker_credential::get_credential_from_reader(content, &key);
+    let mut found = ask();
+    for _ in 0..HELPER_TRIES {
+        // One that ends before it was told the host has said nothing yet: whether it has is a race.
+        if !matches!(found, Err(E::HelperCommunicationError)) {
+            break;
+        }
+        found = ask();
+    }
+    match found {
         Ok(DockerCredential::UsernamePassword(user, password)) => {
             Credential::password(user, password).map(Some)
         }

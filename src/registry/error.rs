@@ -208,6 +208,11 @@ pub struct ServerMessage {
 }
 
 impl ServerMessage {
+    /// In place of one that holds a secret.
+    pub(super) fn withheld() -> Self {
+        Self { code: String::new(), text: "(not shown: it repeats the login)".into() }
+    }
+
     /// Whether this is the error's code, or in a body that came only in part may have been.
     pub(super) fn is(&self, code: &str) -> bool {
         self.code == code || (self.code.is_empty() && self.text.contains(code))

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use reqwest::header::{AUTHORIZATION, LOCATION};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url, redirect};
 
@@ -11,7 +13,7 @@ use super::backoff::{Backoff, retry_after};
 use super::connect_failure::ConnectFailure;
 use super::error::{is_transient, printable};
 use super::reference::is_loopback;
-use super::{CaError, Connection, ImageName, RegistryError, ServerMessage, tls};
+use super::{CaError, Connection, ImageName, RegistryError, Secret, ServerMessage, tls};
 
 /// For requests that move no blob: answer and body within this.
 pub(super) const SHORT: Duration = Duration::from_secs(60);
@@ -48,6 +50,8 @@ impl From<RegistryError> for SendOnceError {
 #[derive(Debug)]
 pub(super) struct Http {
     client: Client,
+    /// For requests of tokens: it follows no redirect.
+    tokens: Client,
     image: ImageName,
     /// `https://HOST/v2/REPOSITORY/`.
     base: Url,
@@ -72,28 +76,35 @@ impl Http {
             Some(path) => tls::read_ca(path)?,
             None => Vec::new(),
         };
-        let builder = Client::builder()
-            .user_agent(concat!("sealroot/", env!("CARGO_PKG_VERSION")))
-            // One upload fills a connection; HTTP/2 would only put its flow control in the way.
-            .http1_only()
-            .connect_timeout(CONNECT)
-            .tcp_user_timeout(UNACKNOWLEDGED)
-            .tcp_keepalive(KEEPALIVE)
-            .referer(false)
-            .no_proxy()
-            .redirect(redirect_policy(plain_http));
-        let builder = match plain_http {
-            // No certificate will be looked at, so a machine without system roots will do.
-            true => builder.tls_certs_only(own),
-            false => builder.https_only(true).tls_certs_merge(own),
+        let builder = || {
+            Client::builder()
+                .user_agent(concat!("sealroot/", env!("CARGO_PKG_VERSION")))
+                // One upload fills a connection; HTTP/2 would only put its flow control in the way.
+                .http1_only()
+                .connect_timeout(CONNECT)
+                .tcp_user_timeout(UNACKNOWLEDGED)
+                .tcp_keepalive(KEEPALIVE)
+                .referer(false)
+                .no_proxy()
+                .redirect(redirect_policy(plain_http))
         };
-        // All else in the builder is fixed: what can fail is loading the system's roots.
-        let client = builder.build().map_err(|source| CaError::NoRoots { source })?;
+        let build = |builder: reqwest::ClientBuilder| {
+            let builder = match plain_http {
+                // No certificate will be looked at, so a machine without system roots will do.
+                true => builder.tls_certs_only(own.clone()),
+                false => builder.https_only(true).tls_certs_merge(own.clone()),
+            };
+            // All else in the builder is fixed: what can fail is loading the system's roots.
+            builder.build().map_err(|source| CaError::NoRoots { source })
+        };
+        let client = build(builder())?;
+        // A login is in the request for a token, be it in its body: it goes to that server, and no further.
+        let tokens = build(builder().redirect(redirect::Policy::none()))?;
         let scheme = if plain_http { "http" } else { "https" };
         let base = format!("{scheme}://{}/v2/{}/", image.host(), image.repository());
         let base = Url::parse(&base).map_err(|e| RegistryError::Setup { source: e.into() })?;
         let auth = Auth::new(credential, image.clone(), plain_http);
-        Ok(Self { client, image, base, auth, backoff, answered: AtomicBool::new(false) })
+        Ok(Self { client, tokens, image, base, auth, backoff, answered: AtomicBool::new(false) })
     }
 
     /// For one who only reads: the right to push is not asked for.
@@ -190,14 +201,14 @@ impl Http {
         doing: &str,
         request: impl FnOnce(&Client) -> RequestBuilder,
     ) -> Result<Response, SendOnceError> {
-        self.auth.freshen(&self.client).await?;
+        self.auth.freshen(&self.tokens).await?;
         let response = self.one(doing, request(&self.client)).await?;
         if response.status() == StatusCode::UNAUTHORIZED && self.is_own(response.url()) {
             let refusal = self.auth.refusal(response.headers());
             if matches!(refusal, RegistryError::NotAllowed { .. }) {
                 return Err(refusal.into());
             }
-            self.auth.answer(&self.client, response.headers()).await?;
+            self.auth.answer(&self.tokens, response.headers()).await?;
             return Err(SendOnceError::TokenEnded(refusal));
         }
         Ok(response)
@@ -225,7 +236,7 @@ impl Http {
         if response.status() != StatusCode::UNAUTHORIZED || !self.is_own(response.url()) {
             return Ok(response);
         }
-        self.auth.answer(&self.client, response.headers()).await?;
+        self.auth.answer(&self.tokens, response.headers()).await?;
         let response = self.one(doing, request(&self.client)).await?;
         if response.status() == StatusCode::UNAUTHORIZED && self.is_own(response.url()) {
             return Err(self.auth.refusal(response.headers()));
@@ -236,12 +247,17 @@ impl Http {
     async fn one(&self, doing: &str, request: RequestBuilder) -> Result<Response, RegistryError> {
         let mut request = request.build().map_err(|e| failure(doing, &self.base, e))?;
         let url = request.url().clone();
+        let mut sent = None;
         if self.is_own(&url)
-            && let Some(header) = self.auth.header(&self.client).await?
+            && let Some(header) = self.auth.header(&self.tokens).await?
         {
+            sent = header.to_str().ok().map(Sent::header);
             request.headers_mut().insert(AUTHORIZATION, header);
         }
-        let response = self.client.execute(request).await.map_err(|e| failure(doing, &url, e))?;
+        let mut response = self.client.execute(request).await.map_err(|e| failure(doing, &url, e))?;
+        if let Some(sent) = sent {
+            response.extensions_mut().insert(sent);
+        }
         self.answered.store(true, Ordering::Relaxed);
         Ok(response)
     }
@@ -332,12 +348,40 @@ pub(super) async fn body(doing: &str, response: Response, limit: usize) -> Resul
 pub(super) async fn status_error(doing: &str, mut response: Response) -> RegistryError {
     let retry_after = retry_after(response.headers(), SystemTime::now());
     let body = error_body(&mut response, ERROR_BODY_TIME).await;
+    let repeated = response.extensions().get::<Sent>().is_some_and(|sent| sent.is_in(&body));
     RegistryError::Status {
         doing: doing.into(),
         host: host_of(response.url()),
         status: response.status().as_u16(),
-        message: ServerMessage::of(&body),
+        message: if repeated { ServerMessage::withheld() } else { ServerMessage::of(&body) },
         retry_after,
+    }
+}
+
+/// The secret in a request, so that an answer that repeats it is not shown.
+#[derive(Clone)]
+pub(super) struct Sent(Vec<Secret>);
+
+impl Sent {
+    /// What an Authorization header holds: after the scheme, and for Basic the password in it.
+    pub(super) fn header(value: &str) -> Self {
+        let value = value.split_once(' ').map_or(value, |(_, value)| value);
+        let plain = BASE64.decode(value).ok().and_then(|plain| String::from_utf8(plain).ok());
+        let password = plain.and_then(|plain| Some(plain.split_once(':')?.1.to_owned()));
+        Self([Some(value.to_owned()), password].into_iter().flatten().map(Secret::new).collect())
+    }
+
+    /// A token, as it is.
+    pub(super) fn token(token: &Secret) -> Self {
+        Self(vec![token.clone()])
+    }
+
+    fn is_in(&self, body: &[u8]) -> bool {
+        let contains = |secret: &Secret| {
+            let secret = secret.expose().as_bytes();
+            !secret.is_empty() && body.windows(secret.len()).any(|part| part == secret)
+        };
+        self.0.iter().any(contains)
     }
 }
 

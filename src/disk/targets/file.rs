@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate};
@@ -38,7 +39,12 @@ impl FileTarget {
         }
         let old = SourceFile::open_writable(&path).map_err(TargetError::Open)?;
         lock::exclusive(old.as_file()).map_err(super::device::denied)?;
-        Ok(Self { new: NewFile::replace(&path, Privacy::Public)?, size: 0 })
+        // As private as it was, and whose it was where that can be had.
+        let new = NewFile::replace(&path, Privacy::Secret)?;
+        let metadata = old.metadata();
+        let _ = fchown(new.as_file(), Some(metadata.uid()), Some(metadata.gid()));
+        new.as_file().set_permissions(metadata.permissions()).map_err(TargetError::Open)?;
+        Ok(Self { new, size: 0 })
     }
 
     /// Gives the file its name.

@@ -9,6 +9,8 @@ use super::file::write_zeros;
 use super::{Clear, DiskSink, Target, TargetError};
 use crate::io::Task;
 
+/// The largest disk that is written, in bytes: 64 TiB, for which the map takes 128 MiB at most.
+const MAX_DISK: u64 = 1 << 46;
 /// What is written or left out as one, in bytes; a block of zeros is a hole.
 pub const BLOCK: u64 = 64 << 10;
 static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
@@ -289,10 +291,14 @@ impl DiskSink for Flasher<'_> {
         if let Some(has) = self.target.capacity().filter(|has| *has < size) {
             return Err(TargetError::TooSmall { has, needs: size });
         }
+        if size > MAX_DISK {
+            return Err(TargetError::TooLarge { size });
+        }
+        self.target.set_size(size)?;
         self.size = size;
         self.map = vec![0; size.div_ceil(BLOCK).div_ceil(64) as usize];
         self.head = vec![0; HEAD.min(size) as usize];
-        self.target.set_size(size)
+        Ok(())
     }
 
     fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {

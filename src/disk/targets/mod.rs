@@ -97,6 +97,12 @@ pub enum TargetError {
         /// By whom.
         by: Vec<String>,
     },
+    /// No disk is as large.
+    #[error("a disk of {size} bytes is larger than any that is written (64 TiB)")]
+    TooLarge {
+        /// The disk's bytes.
+        size: u64,
+    },
     /// It has not room for the disk.
     #[error("it is too small: it has {has} bytes, and the disk {needs}")]
     TooSmall {
@@ -182,7 +188,16 @@ pub fn path_kind(path: PathBuf) -> Result<PathKind, TargetError> {
     use std::os::unix::fs::FileTypeExt;
     let kind = match path.metadata() {
         Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PathKind::File(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A slip in a device's name must not fill the memory that /dev is in.
+            let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+            return match folder {
+                Some(folder) if folder.starts_with("/dev") && !folder.starts_with("/dev/shm") => {
+                    Err(TargetError::Open(error))
+                }
+                _ => Ok(PathKind::File(path)),
+            };
+        }
         Err(error) => return Err(TargetError::Open(error)),
     };
     if kind.is_block_device() {
