@@ -13,16 +13,30 @@ use sealroot::io::{ReadAt, SourceFile};
 use sealroot::iso::{Disc, DiscError, Kind, Node, Tree, VolumeKind};
 use sealroot::media::Sha256;
 
-/// The images, made once for all tests.
-static DISCS: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
+/// The images, made once for all tests, whether those are threads of one process or processes of their own.
+static DISCS: LazyLock<PathBuf> = LazyLock::new(|| {
+    // Statics are never dropped: a fixed place, made again when these tests are built again.
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("discs");
+    fs::create_dir_all(&place).unwrap();
+    let lock = fs::File::create(place.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let built = fs::metadata(std::env::current_exe().unwrap()).unwrap().modified().unwrap();
+    let made = place.join(format!("{}", built.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()));
+    if made.exists() {
+        return made;
+    }
+    for old in fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        fs::remove_dir_all(old).unwrap();
+    }
+    let folder = tempfile::Builder::new().tempdir_in(&place).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/make-discs.sh");
     run("bash", &[script.as_os_str().to_str().unwrap(), folder.path().to_str().unwrap()]);
-    folder
+    fs::rename(folder.keep(), &made).unwrap();
+    made
 });
 
 fn image(name: &str) -> PathBuf {
-    DISCS.path().join(name)
+    DISCS.join(name)
 }
 
 /// Runs a tool, which must succeed, and returns what it prints.

@@ -353,9 +353,23 @@ fn by_command(world: &Arc<World>, target: &str, chunk: Option<usize>, from_disk:
     Err(errors[0].to_owned())
 }
 
+/// Ends the registry and takes the files away, though threads of proxies may hold the world for longer.
+struct Ended(Arc<World>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.0.registry.pid().to_string()).status();
+        let storage = self.0.registry.storage();
+        for folder in storage.parent().into_iter().chain([self.0.folder.path()]) {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
 #[test]
 fn whatever_happens_the_registry_ends_up_right_or_the_push_says_why_not() {
     let world = Arc::new(World::new());
+    let _ended = Ended(Arc::clone(&world));
     let only = std::env::var("CHAOS_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let begun = Instant::now();
     let (first, end) = only.map_or((0, RUNS), |seed| (seed, seed + 1));
