@@ -444,7 +444,7 @@ fn a_recipe_allows_and_requires() {
             "--output",
             out.to_str().unwrap(),
             "--media-dir",
-            media.parent().unwrap().to_str().unwrap(),
+            media.to_str().unwrap(),
         ])
     };
     let package = |recipe: &Path| {
