@@ -51,6 +51,15 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Several failures, told together; `None` where there are none. One that fails a check says more than one that
+    /// can't be read.
+    pub fn all(failures: &[Self]) -> Option<Self> {
+        let rejected = failures.iter().any(|failure| failure.exit() == Exit::Rejected);
+        let exit = if rejected { Exit::Rejected } else { Exit::Failed };
+        let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        (!failures.is_empty()).then(|| Self::new(exit, told.join("\n\n")))
+    }
+
     /// A failure with no library error behind it.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, context: None, error: message.into().into(), cure: None }

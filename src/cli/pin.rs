@@ -1,8 +1,7 @@
 //! `pin`: the hashes of media at hand, into their recipe and its lock.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,7 +9,7 @@ use serde::Serialize;
 use super::media_args::{self, MediaArgs};
 use super::{Classify, Console, Exit, Failure};
 use crate::io::{NewFile, Privacy, ReadAt, SourceFile, path_text};
-use crate::media::{self, MediaError, Sha256, VerifiedFile, known, known_drivers};
+use crate::media::{self, Sha256, VerifiedFile, known, known_drivers};
 use crate::recipe::expect::{self, Differences};
 use crate::recipe::lock::{self, Lock, LockError};
 use crate::recipe::pin::{PinError, Unpinned};
@@ -142,19 +141,16 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn hashed(files: &[PathBuf; 2], console: &Console) -> Result<[VerifiedFile; 2], Failure> {
-    let mut failures: Vec<MediaError> = Vec::new();
+    let mut failures: Vec<Failure> = Vec::new();
     let mut hashed = Vec::new();
     for result in media::open_and_hash(files, console)? {
         match result {
             Ok(file) => hashed.push(file),
-            Err(error) => failures.push(error),
+            Err(error) => failures.push(error.into()),
         }
     }
     <[VerifiedFile; 2]>::try_from(hashed).map_err(|_| {
-        let rejected = failures.iter().any(|failure| failure.exit() == Exit::Rejected);
-        let exit = if rejected { Exit::Rejected } else { Exit::Failed };
-        let told: Vec<_> = failures.into_iter().map(|failure| Failure::from(failure).to_string()).collect();
-        Failure::new(exit, told.join("\n\n"))
+        Failure::all(&failures).unwrap_or_else(|| Failure::new(Exit::Failed, "the media were not hashed"))
     })
 }
 
@@ -224,15 +220,9 @@ fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let mut file = NewFile::replace(path, Privacy::Public)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     if let Ok(metadata) = fs::metadata(path) {
-        keep_owner(file.as_file(), metadata.uid(), metadata.gid());
-        file.as_file().set_permissions(metadata.permissions()).map_err(failed)?;
+        file.inherit(&metadata).map_err(failed)?;
     }
     Ok(file.finish()?)
-}
-
-/// Only root can give a file away; anybody else's is their own already.
-fn keep_owner(file: &File, user: u32, group: u32) {
-    let _ = fchown(file, Some(user), Some(group));
 }
 
 fn shown(report: &Report, changed: bool) -> String {

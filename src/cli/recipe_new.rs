@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write, stdin};
 use std::path::{Path, PathBuf};
 
 use super::media_args;
+use super::root_args::one_line;
 use super::{Console, Exit, Failure};
 use crate::io::{NewFile, Privacy};
 use crate::media::wim::Image;
@@ -124,7 +125,7 @@ fn wrong(path: &Path, wanted: &str, got: &Contents) -> Failure {
 fn image<'m>(medium: &'m WindowsMedium, wanted: Option<&str>) -> Result<&'m Image, Failure> {
     let images: Vec<&Image> = medium.installable().collect();
     let list = || {
-        let line = |image: &&Image| format!("\n  {} {}", image.index, printable(&image.name));
+        let line = |image: &&Image| format!("\n  {} {}", image.index, one_line(&image.name));
         images.iter().map(line).collect::<String>()
     };
     let wanted = match (wanted, images.as_slice()) {
@@ -136,10 +137,6 @@ fn image<'m>(medium: &'m WindowsMedium, wanted: Option<&str>) -> Result<&'m Imag
     found.copied().ok_or_else(|| {
         Failure::new(Exit::Rejected, format!("no image is `{wanted}`; the medium has{}", list()))
     })
-}
-
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// Asks on the terminal; without one, the option is missing.

@@ -154,14 +154,7 @@ pub fn run(args: Args, console: &Console) -> Result<(), Failure> {
         found.warnings.iter().for_each(|warning| console.warn(warning));
         differences(found.differences)?;
     }
-    if failures.is_empty() {
-        return Ok(());
-    }
-    // A medium that fails its check says more than one that can't be read.
-    let rejected = failures.iter().any(|failure| failure.exit() == Exit::Rejected);
-    let exit = if rejected { Exit::Rejected } else { Exit::Failed };
-    let told: Vec<_> = failures.iter().map(ToString::to_string).collect();
-    Err(Failure::new(exit, told.join("\n\n")))
+    Failure::all(&failures).map_or(Ok(()), Err)
 }
 
 fn differences(found: Vec<expect::Difference>) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
 //! New files and folders that appear whole, by rename, or not at all.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -187,6 +187,13 @@ impl NewFile {
     /// The open file.
     pub fn as_file(&self) -> &File {
         self.temporary.as_file()
+    }
+
+    /// Takes over the mode of the file that it replaces, and the owner: only root can give a file away, and anybody
+    /// else's is their own already.
+    pub fn inherit(&self, replaced: &Metadata) -> io::Result<()> {
+        let _ = fchown(self.as_file(), Some(replaced.uid()), Some(replaced.gid()));
+        self.as_file().set_permissions(replaced.permissions())
     }
 
     /// Syncs the file and gives it its name.

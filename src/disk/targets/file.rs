@@ -3,7 +3,6 @@
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate};
@@ -41,9 +40,7 @@ impl FileTarget {
         lock::exclusive(old.as_file()).map_err(super::device::denied)?;
         // As private as it was, and whose it was where that can be had.
         let new = NewFile::replace(&path, Privacy::Secret)?;
-        let metadata = old.metadata();
-        let _ = fchown(new.as_file(), Some(metadata.uid()), Some(metadata.gid()));
-        new.as_file().set_permissions(metadata.permissions()).map_err(TargetError::Open)?;
+        new.inherit(old.metadata()).map_err(TargetError::Open)?;
         Ok(Self { new, size: 0 })
     }
 
